@@ -72,6 +72,26 @@ def drawn(number: int, seed: int = SEED) -> dict[str, Machine]:
     return found
 
 
+def typed(number: int, seed: int = SEED) -> list[dict[str, str]]:
+    """What people type for GPU, CPU and driver, right and wrong: always the same."""
+    draw = random.Random(seed)
+    products = [name for gpu in KNOWN.gpu.values() for name in gpu.offered]
+    gpus = [*products, *(gpu.capability for gpu in KNOWN.gpu.values()), *KNOWN.gpu, "none", "cpu"]
+    gpus += ["4090", "rtx5090", "1080ti", "gh200", "dgxspark", "H100 PCIe", "compute 8.6", "igpu"]
+    gpus += ["RX 7900 XTX", "Arc A770", "MI300X", "RTX 9999", "6000", "No GPU", "13.0", "sm_120"]
+    cpus = [title for it in KNOWN.processor.values() for title in (it.title, it.title.lower())]
+    cpus += [*KNOWN.processor, *KNOWN.cpu, *(isa.title for isa in KNOWN.cpu.values())]
+    cpus += ["7950X", "i7 8700", "13th gen", "13900K", "Ryzen 9 7950X", "Xeon Gold 6248", "zen9"]
+    drivers = ["", "", "550", "580", "580.95.05", "535.183.01", "12.8", "13.0", "none", "470", "x"]
+    own = [name for gpu in KNOWN.gpu.values() if not gpu.names for name in gpu.offered]
+    found = [
+        {"gpu": draw.choice(gpus), "cpu": draw.choice(cpus), "driver": draw.choice(drivers)}
+        for _ in range(number - len(own))
+    ]
+    # A GPU of an ARM machine brings its CPU.
+    return [*found, *({"gpu": name, "cpu": "", "driver": draw.choice(drivers)} for name in own)]
+
+
 def shown(matrix: Matrix, machine: Machine) -> dict[str, Any]:
     """What the page must show for a machine: what `choose` decides, a problem, or the command."""
     capabilities = {gpu.capability for gpu in machine.gpus}
@@ -79,6 +99,9 @@ def shown(matrix: Matrix, machine: Machine) -> dict[str, Any]:
     arm_only = [KNOWN.arm_processor(name, found[1]) for name, found in typed if found]
     if any(it is not None for it in arm_only) and not machine.platform.startswith("aarch64-"):
         return {"problem": "exists on aarch64-linux only"}
+    beside = [isa for it in arm_only if it and (isa := KNOWN.processor[it].isa) == "armv8_2"]
+    if beside and "sve2" in machine.cpu.flags.split():
+        return {"problem": "is built together with a CPU that has armv8_2"}
     known = {None, *(gpu.capability for gpu in KNOWN.gpu.values())}
     if len(capabilities) > 1 or not capabilities <= known:
         return {"command": "invoke recommend"}
@@ -135,15 +158,16 @@ def _build(build: ChosenBuild | None) -> dict[str, Any] | None:
     }
 
 
-LOOK_UP: Final = """
-(texts) => {
+_ASK: Final = """
+(all) => {
   const facts = JSON.parse(document.getElementById("facts").textContent);
   const [answers, reader] = [makeAnswers(facts), makeReader(facts)];
   const build = (it) => it && { id: it.id, package: it.names && it.names[1], reason: it.reason,
     doubts: it.doubts, command: it.command };
-  return texts.map((text) => {
-    const { machine, problems } = reader.machineOf(reader.paste(text));
-    if (problems.gpu.length) return { problem: problems.gpu.join(" ") };
+  return all.map((given) => {
+    const { machine, problems } = reader.machineOf(READ);
+    const problem = [problems.gpu, problems.cpu, problems.driver].flat().join(" ");
+    if (problem) return { problem };
     const found = machine.kinds.length > 1 || machine.isOdd ? null : answers.lookUp(machine);
     if (!found) return { command: reader.commandFor(machine) };
     return {
@@ -158,4 +182,7 @@ LOOK_UP: Final = """
   });
 }
 """
+LOOK_UP: Final = _ASK.replace("READ", "reader.paste(given)")
 """A function of scripts: what the page finds for pasted texts, in the form of `shown`."""
+LOOK_UP_TYPED: Final = _ASK.replace("READ", "given")
+"""The same for what a person types into the three fields."""

@@ -57,6 +57,24 @@ def test_a_gpu_gets_its_table_in_order_and_its_place_in_the_groups() -> None:
     assert {v.release_name for v in draft.matrix.variants if v.gpu_key == "sm70"} == {"cuda12_8"}
 
 
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("add", "V100", "--dry-run"), "[gpu.sm70]"),
+        (("add", "GTX 1080 Ti", "--dry-run"), "nothing to do: matrix.toml has it"),
+        (("build", "--gpu", "4090", "--dry-run"), "cuda13_0/sm89-avx2 "),
+        (("build", "--gpu", "none", "--dry-run"), "cuda13_0/cpu-avx2 "),
+        (("build", "--gpu", "V100"), '"sm70" is not in matrix.toml; `invoke add sm70` adds it'),
+        (("build", "--gpu", "RTX 9999"), '"RTX 9999" is not in matrix.toml; there are sm121'),
+    ],
+)
+def test_a_gpu_may_be_named_as_in_recommend(
+    whole: Project, command: tuple[str, ...], says: str
+) -> None:
+    done = whole.invoke(*command)
+    assert says in done.stdout + done.stderr
+
+
 def test_all_else_stays_byte_for_byte() -> None:
     changed = removed_lines(WHOLE, added(WHOLE, "sm70").text)
     assert changed == ['gpu = ["sm120", "sm100", "sm90", "sm89", "sm86", "sm80", "sm75"]']

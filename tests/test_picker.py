@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import platform
 import re
 import shutil
 import subprocess
@@ -16,6 +17,10 @@ import pytest
 from conftest import ONE, PROJECT, WHOLE, Project
 
 from build_pytorch.base import paths
+from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.base.versions import digits
+from build_pytorch.cli.commands import RecommendOptions
+from build_pytorch.cli.describe_machine import described_machine
 from build_pytorch.generate import pages, picker, picker_tables
 from build_pytorch.hardware import saved_machines
 from build_pytorch.hardware.possible import PossibleVariants
@@ -63,6 +68,66 @@ def test_the_page_finds_what_choose_decides(text: str, tmp_path: Path) -> None:
     texts = [saved_machines.text_of(machine) for machine in machines.values()]
     found = asked(picker_machines.LOOK_UP, matrix, texts, tmp_path)
     assert picker_machines.differences(matrix, machines, found) == {}
+
+
+def recommended(fields: dict[str, str]) -> dict[str, Any]:
+    """What `recommend` says about typed words, in the form of the page."""
+    gpu = (fields["gpu"],)
+    options = RecommendOptions(gpu=gpu, cpu=fields["cpu"], driver=fields["driver"])
+    try:
+        machine, _ = described_machine(options, MATRIX)
+    except BuildPytorchError:
+        return {"problem": ""}
+    for found in machine.gpus:  # what `add` and `build --gpu` take it for
+        assert KNOWN.gpu_key(gpu[0]) == f"sm{digits(found.capability or '')}"
+    return picker_machines.shown(MATRIX, machine)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the CPU of an ARM machine is taken")
+def test_the_page_and_recommend_answer_alike_for_what_people_type(tmp_path: Path) -> None:
+    typed = picker_machines.typed(300)
+    page = asked(picker_machines.LOOK_UP_TYPED, MATRIX, typed, tmp_path)
+    wrong, answered = [], 0
+    for fields, mine in zip(typed, page, strict=True):
+        wanted = json.loads(json.dumps(recommended(fields)))
+        answered += "first" in wanted
+        is_same = mine == wanted or any(
+            key in mine and mine[key].startswith(wanted.get(key, "\0"))
+            for key in ("problem", "command")
+        )
+        if not is_same:
+            wrong.append((fields, mine, wanted))
+    assert not wrong
+    assert answered > len(typed) / 2
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        (
+            "01:00.0 VGA compatible controller: NVIDIA Corporation AD102 [GeForce RTX 4090] "
+            "(rev a1)\n00:02.0 VGA compatible controller: Intel Corporation Device a780 (rev 04)",
+            {"gpu": "GeForce RTX 4090"},
+        ),
+        (
+            "01:00.0 3D controller [0302]: NVIDIA Corporation GA107M "
+            "[GeForce RTX 3050 Mobile / Max-Q] [10de:25a2] (rev a1)",
+            {"gpu": "GeForce RTX 3050 Mobile"},
+        ),
+        (
+            "03:00.0 VGA compatible controller: Advanced Micro Devices, Inc. [AMD/ATI] Navi 31 "
+            "[Radeon RX 7900 XT/7900 XTX] (rev c8)",
+            {"gpu": "AMD Radeon RX 7900 XT"},
+        ),
+        ("NVIDIA-SMI has failed because it couldn't communicate", {"driver": "none"}),
+    ],
+)
+def test_what_other_commands_print_is_understood(
+    text: str, fields: dict[str, str], tmp_path: Path
+) -> None:
+    ask = """(text) => makeReader(JSON.parse(document.getElementById("facts").textContent))
+      .paste(text)"""
+    assert asked(ask, MATRIX, text, tmp_path) == fields
 
 
 def test_each_offered_product_is_known_by_its_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from build_pytorch.cli.commands import AddOptions
 from build_pytorch.cli.matrix_change import carry_out, plan_files
 from build_pytorch.hardware import possible, saved_machines
 from build_pytorch.hardware.choose import choose
-from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.field_types import listed
 from build_pytorch.matrix.selection import require_release
 from build_pytorch.sources import move_checks
@@ -78,10 +79,18 @@ def _add(draft: Draft, options: AddOptions, screen: Screen) -> None:
         names = words[1:] if is_isa or words[:1] == ["gpu"] else words
         if not names:
             raise BuildPytorchError(f"nothing to add; write {_FORMS}")
-        for name in names:
+        for word in names:
+            name = _named(word)
             if is_isa:
                 draft.ensure_isa(name)  # first: its error says that an ISA is meant
             draft.add(name, options.release)
+
+
+def _named(word: str) -> str:
+    """Return what `Draft.add` takes; for the name of a GPU, such as `RTX 5090`, its key."""
+    is_key = re.fullmatch(r"(.*/)?((sm\d|cpu-|darwin-).*|\w+\+.*)", word)
+    known = known_hardware.load()
+    return word if is_key or word in known.cpu else known.gpu_key(word) or word
 
 
 def _for_machine(draft: Draft, path: Path, release: str, screen: Screen) -> None:

@@ -31,7 +31,7 @@ from build_pytorch.build.build_plan import BuildPlan, make_plan
 from build_pytorch.build.run_loop import BuildRun
 from build_pytorch.cli import prefetch
 from build_pytorch.cli.commands import BuildOptions, PrefetchOptions
-from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import SharedWork, seeds_of, select_packages, shared_work
 from build_pytorch.matrix.tables import Work
@@ -141,22 +141,34 @@ def _selected(matrix: Matrix, options: BuildOptions) -> tuple[Package, ...]:
             f"--all builds all {len(matrix.variants)}"
         )
     gpus, isas = [*matrix.gpus, "cpu"], list(matrix.cpus)
-    for option, names, known in (("--gpu", options.gpu, gpus), ("--isa", options.isa, isas)):
+    wanted_gpus = [_gpu_key(name, gpus) for name in options.gpu]
+    for option, names, known in (("--gpu", wanted_gpus, gpus), ("--isa", options.isa, isas)):
         for name in names:
             if name not in known:
                 hint = near_miss(name, known) or f"; there are {', '.join(known)}"
+                if name in known_hardware.load().gpu:
+                    hint = f"; `invoke add {name}` adds it"
                 raise BuildPytorchError(f'{option}: "{name}" is not in matrix.toml{hint}')
     companions = [name for names in options.with_ for name in names.split(",")]
     found = tuple(
         package
         for package in select_packages(matrix, options.variants, options.release, companions)
-        if (package.variant.gpu_key or "cpu") in (options.gpu or gpus)
+        if (package.variant.gpu_key or "cpu") in (wanted_gpus or gpus)
         and package.variant.cpu_key in (options.isa or isas)
     )
     if not found:
         wanted = ", ".join([*options.variants, *options.gpu, *options.isa])
         raise BuildPytorchError(f"no variant is all of {wanted}; {paths.RELEASES_DOC} lists all")
     return found
+
+
+def _gpu_key(name: str, keys: Sequence[str]) -> str:
+    """Return the key of a GPU architecture by its own or a name that `recommend --gpu` knows."""
+    if name in keys:
+        return name
+    if known_hardware.NO_GPU.fullmatch(name.lower()):
+        return "cpu"
+    return known_hardware.load().gpu_key(name) or name
 
 
 def _reason_against(plan: BuildPlan) -> BuildPytorchError | None:

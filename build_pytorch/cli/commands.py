@@ -89,7 +89,7 @@ class PrefetchOptions(CommandOptions, frozen=True):
 
 class AddOptions(CommandOptions, frozen=True):
     what: Annotated[
-        _Words, "WHAT", "sm75, cpu avx, a variant such as sm90-armv9, or release NAME"
+        _Words, "WHAT", "sm75 or 'RTX 2080', cpu avx, a variant such as sm90-armv9, or release NAME"
     ] = ()
     for_machine: Annotated[
         _File, "FILE", "add what this machine needs (output of describe-machine, -: stdin)"
@@ -143,7 +143,9 @@ class BuildOptions(CommandOptions, frozen=True):
 
     variants: _SomeVariants = ()
     release: _Release = ""
-    gpu: Annotated[_Words, "GPU", "variants of this GPU (sm90; cpu: none); may be repeated"] = ()
+    gpu: Annotated[
+        _Words, "GPU", "variants of this GPU (sm90, 'RTX 4090'; none: without GPU); may be repeated"
+    ] = ()
     isa: Annotated[_Words, "ISA", "variants of this CPU ISA (avx2); may be repeated"] = ()
     all: Annotated[bool, "all variants"] = False
     with_: Annotated[

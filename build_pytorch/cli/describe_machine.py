@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,6 @@ from build_pytorch.hardware import explain, saved_machines
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import missing_cpu_flags
-from build_pytorch.matrix.known_hardware import KnownGpu
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import CpuIsa
 
@@ -26,10 +24,7 @@ _WIDTH: Final = 36
 _LONGEST: Final = 200
 """Maximum length of a GPU's name."""
 _LAST_GPU: Final = 1023
-_CAPABILITY: Final = re.compile(r"[1-9]\d?\.\d", re.ASCII)
-_OF_CAPABILITY: Final = "a GPU of capability"
-_NO_GPU: Final = {"none", "cpu"}
-"""What `--gpu` takes for a machine without one."""
+_NO_DRIVER: Final = {"none", "unknown", "?", "-"}
 _INDENT: Final = len("machine  ")
 
 
@@ -76,8 +71,9 @@ def described_machine(options: MachineOptions, matrix: Matrix) -> tuple[Machine,
     if names:
         host = changes.get("platform", machine.platform)
         what = f"--cpu {cpu}" if cpu else "the machine"
-        named = [] if {name.lower() for name in names} <= _NO_GPU else names
-        gpus = [_gpu(name, index, host, what) for index, name in enumerate(named)]
+        named = [] if all(map(_is_none, names)) else names
+        flags = changes["cpu"].flags.split() if cpu else []
+        gpus = [_gpu(name, index, host, what, flags) for index, name in enumerate(named)]
         changes["gpus"] = tuple(gpu for gpu in gpus if isinstance(gpu, MachineGpu))
         changes["other_gpus"] = tuple(gpu for gpu in gpus if isinstance(gpu, str))
         changes["notes"] = ()
@@ -93,11 +89,13 @@ def _cpu(name: str, matrix: Matrix) -> dict[str, Any]:
     """Return platform and CPU of an ISA, or of a generation or a name of CPUs."""
     known = known_hardware.load()
     isas = {**known.cpu, **matrix.cpus}
-    processor = None if name in isas else known.processor_named(name[:_LONGEST])
+    wanted = known_hardware.squashed(name)
+    titles = {known_hardware.squashed(it): key for key in isas for it in (key, isas[key].title)}
+    processor = None if wanted in titles else known.processor_named(name[:_LONGEST])
     if processor and not processor.isa:
         cpu = Processor(model=processor.title, flags=processor.flags)
         return {"platform": processor.platform, "cpu": cpu}
-    isa = isas.get((processor and processor.isa) or name)
+    isa = isas.get((processor and processor.isa) or titles.get(wanted, ""))
     if isa is None:
         hint = near_miss(name, isas) or f"; allowed: {', '.join(isas)}, or a name such as 'Zen 4'"
         raise _unknown("cpu", name, hint)
@@ -111,30 +109,24 @@ def _cpu(name: str, matrix: Matrix) -> dict[str, Any]:
 def _cpu_beside(gpus: Iterable[str]) -> str:
     """Return the known processor beside GPUs that exist in ARM machines only, or an empty text."""
     known = known_hardware.load()
-    found = map(_product, gpus)
-    return next((cpu for it in found if it and (cpu := known.arm_processor(*it))), "")
+    found = (known.gpu_meant(name[:_LONGEST]) for name in gpus)
+    beside = (known.arm_processor(it[0], it[2]) for it in found if it and it[2])
+    return next(filter(None, beside), "")
 
 
-def _product(name: str) -> tuple[str, KnownGpu] | None:
-    """Return the title and the facts of a known GPU by a name or its capability, or None."""
-    known = known_hardware.load()
-    if not _CAPABILITY.fullmatch(name):
-        return known.gpu_typed(name[:_LONGEST])
-    like = (gpu for gpu in known.gpu.values() if gpu.capability == name)
-    return next(((f"{_OF_CAPABILITY} {name}", gpu) for gpu in like), None)
+def _is_none(name: str) -> bool:
+    return known_hardware.NO_GPU.fullmatch(name.strip().lower()) is not None
 
 
-def _gpu(name: str, index: int, platform: str, host: str) -> MachineGpu | str:
+def _gpu(name: str, index: int, platform: str, host: str, flags: Sequence[str]) -> MachineGpu | str:
     """Return the GPU of a name or capability; one of another vendor as its name.
 
-    Raises BuildPytorchError for an unknown one, and for one that exists in ARM machines only where
-    `host`, which is named in the error, has another platform.
+    Raises BuildPytorchError for an unknown one, and for one that is built together with an ARM CPU
+    where `host`, which is named in the error, has another platform, or `flags` of a higher ISA.
     """
     known, short = known_hardware.load(), name[:_LONGEST]
-    found = _product(name)
+    found = known.gpu_meant(short)
     if found is None:
-        if _CAPABILITY.fullmatch(name):
-            return MachineGpu(index=index, name=f"{_OF_CAPABILITY} {name}", capability=name)
         if known.other_vendor(short):
             return short
         fix = "give its compute capability, such as 8.9, or a name such as 'RTX 4090'"
@@ -142,15 +134,36 @@ def _gpu(name: str, index: int, platform: str, host: str) -> MachineGpu | str:
             fix = f"did you mean {' or '.join(like)}?"
         raise _unknown("gpu", name, f", an unknown GPU; {fix}")
     # A card fits into any machine; a GPU that exists on ARM only shares a package with its CPU.
-    title, product = found
-    processor = known.arm_processor(title, product)
+    title, capability, product = found
+    processor = known.arm_processor(title, product) if product else None
     if processor is not None and not platform.startswith("aarch64-"):
         isa = f": --cpu {known.processor[processor].isa}" if processor else " with --cpu"
         raise BuildPytorchError(
             f"--gpu: {visible(name[:_WIDTH])} exists on aarch64-linux only, and {host} is "
             f"{platform}; give the CPU of its machine{isa}"
         )
-    return MachineGpu(index=index, name=title, capability=product.capability)
+    if (higher := _higher_isa(processor, flags)) and processor:
+        own = known.processor[processor]
+        raise BuildPytorchError(
+            f"--gpu: {visible(name[:_WIDTH])} is built together with a CPU that has {own.isa}, and "
+            f"{host} has {higher}; give --cpu {processor}"
+        )
+    return MachineGpu(index=index, name=title, capability=capability)
+
+
+def _higher_isa(processor: str | None, flags: Sequence[str]) -> str:
+    """Return an ISA that flags have and a known processor lacks, or an empty text."""
+    known = known_hardware.load()
+    isa = processor and known.processor[processor].isa
+    level, platform = (known.cpu[isa].level, known.cpu[isa].platform) if isa else (0, "")
+    return next(
+        (
+            key
+            for key, it in known.cpu.items()
+            if it.platform == platform and it.level > level and not missing_cpu_flags(it, flags)
+        ),
+        "",
+    )
 
 
 def _is_index(word: str) -> bool:
@@ -168,6 +181,8 @@ def _is_index(word: str) -> bool:
 
 def _driver(text: str) -> dict[str, Any]:
     """Return the driver of an option; a CUDA version is the newest one that the driver supports."""
+    if text.lower() in _NO_DRIVER:
+        return {"driver": None, "cuda": None}
     if known_hardware.CUDA_NUMBER.fullmatch(text):
         return {"driver": None, "cuda": text}
     try:

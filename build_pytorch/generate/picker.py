@@ -69,6 +69,9 @@ def _names(answers: PickerAnswers) -> dict[str, Any]:
         "gpuFiller": known_hardware.FILLER.pattern,
         "gpuNumber": known_hardware.BARE_NUMBER.pattern,
         "cpuVendor": known_hardware.CPU_VENDOR.pattern,
+        "noGpu": known_hardware.NO_GPU.pattern,
+        "capability": known_hardware.CAPABILITY.pattern,
+        "cpuForms": known_hardware.CPU_FORMS,
         "cudaNumber": known_hardware.CUDA_NUMBER.pattern,
         "suffix": known_hardware.SUFFIX.pattern,
     }

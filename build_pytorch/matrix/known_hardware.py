@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from build_pytorch.base.versions import digits
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.source_tables import Pin
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Rule
@@ -33,6 +34,19 @@ CPU_VENDOR: Final = re.compile(
 )
 CUDA_NUMBER: Final = re.compile(r"[1-9]\d?\.\d{1,2}")
 """A version of CUDA, which a person may take for that of the driver; drivers begin above 100."""
+NO_GPU: Final = re.compile("none|no|no gpu|without|cpu|cpu-only|igpu|integrated|-")
+"""What a person may type for a machine without an NVIDIA GPU, in lower case."""
+CAPABILITY: Final = re.compile(
+    r"(?:compute |capability |sm_?)?([1-9][0-9]?)\.([0-9])|sm_?([1-9][0-9]?)([0-9])"
+)
+"""A compute capability as a person may type it, in lower case: 8.9, sm_89, sm89."""
+CPU_FORMS: Final = (
+    (r"\b(i[3579]) (?=[0-9])", "$1-"),
+    ("^([0-9]{4}(?:x|x3d|xt))$", "ryzen $1"),
+    ("^([0-9]{4}k[fs]?|[0-9]{5}[a-z]*)$", "i7-$1"),
+    (r"^.*\b([0-9]{1,2})th gen\b.*$", "i7-$1700"),
+)
+"""Short names of CPUs as regular expressions for lower case, each with its whole name."""
 _MOST_LIKE: Final = 4  #: names that are suggested for an unknown one
 
 
@@ -140,6 +154,22 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         ends = [(product, gpu) for text, product, gpu in products if _ends(text, wanted)]
         return ends[0] if len({gpu.capability for _, gpu in ends}) == 1 else None
 
+    def gpu_meant(self, name: str) -> tuple[str, str, KnownGpu | None] | None:
+        """Return name, capability and facts of the GPU that a person means, also by a capability.
+
+        The facts are None for a capability that is not known; all is None for another name.
+        """
+        if found := CAPABILITY.fullmatch(name.lower()):
+            capability = f"{found[1] or found[3]}.{found[2] or found[4]}"
+            return f"a GPU of capability {capability}", capability, of_capability(capability)
+        typed = self.gpu_typed(name)
+        return typed and (typed[0], typed[1].capability, typed[1])
+
+    def gpu_key(self, name: str) -> str:
+        """Return the key of the architecture that a person means, or an empty text."""
+        found = self.gpu_meant(name)
+        return f"sm{digits(found[1])}" if found else ""
+
     def arm_processor(self, name: str, gpu: KnownGpu) -> str | None:
         """Return the processor beside a GPU that exists in ARM machines only, "" if unknown.
 
@@ -162,12 +192,18 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return found[:_MOST_LIKE] or [offered[text] for text in close]
 
     def processor_named(self, name: str) -> KnownProcessor | None:
-        """Return the generation of a CPU by its key or name, such as `zen4` or `Ryzen 9 7950X`."""
+        """Return the generation of a CPU by its key, title or name, such as `Ryzen 9 7950X`."""
         if name in self.processor:
             return self.processor[name]
+        for processor in self.processor.values():
+            if squashed(processor.title) == squashed(name):
+                return processor
         patterns = {key: processor.names for key, processor in self.processor.items()}
-        key = _best_match(patterns, _plain(CPU_VENDOR, name))
-        return self.processor[key] if key else None
+        for pattern, whole in (("^$", ""), *CPU_FORMS):
+            form = re.sub(pattern, whole.replace("$1", r"\g<1>"), name.lower())
+            if key := _best_match(patterns, _plain(CPU_VENDOR, form)):
+                return self.processor[key]
+        return None
 
     def other_vendor(self, name: str) -> str:
         """Return the vendor of a GPU that is none of NVIDIA, or an empty text."""
@@ -198,9 +234,14 @@ def _best_match(known: Mapping[str, Iterable[str]], plain: str) -> str | None:
     return max(found)[1] if found else None
 
 
+def squashed(name: str) -> str:
+    """Return the letters and digits of a name in lower case."""
+    return re.sub("[^a-z0-9]", "", name.lower())
+
+
 def _bare(name: str) -> str:
     """Return a name of a GPU without what does not count in a short one."""
-    return FILLER.sub("", re.sub("[^a-z0-9]", "", name.lower()))
+    return FILLER.sub("", squashed(name))
 
 
 def _ends(name: str, number: str) -> bool:

@@ -273,6 +273,7 @@
     const text = event.target.value;
     const found = text.trim() ? reader.paste(text) : {};
     wrong.textContent = found ? "" : "Nothing in this text names a GPU, a CPU or a driver.";
+    if (found?.driver === "none") wrong.textContent = "No NVIDIA driver runs there: install one first. The answer says which.";
     if (!found || !Object.keys(found).length) return;
     for (const [name, value] of Object.entries(found)) form.elements[name].value = value;
     show();

@@ -29,7 +29,7 @@ function makeReader(facts) {
   const cpuNames = compiled(facts.processors, ({ names }) => names);
   const otherNames = compiled(facts.others, ({ names }) => names);
   const processors = new Map(Object.entries(facts.processors));
-  const gpuNumber = whole(facts.gpuNumber);
+  const [gpuNumber, noGpu, capabilityTyped] = [facts.gpuNumber, facts.noGpu, facts.capability].map(whole);
   const plain = (name, vendor) => words(name.toLowerCase().replace(new RegExp(vendor, "gi"), " ")).join(" ");
   const bare = (name) => squashed(name).replace(new RegExp(facts.gpuFiller, "g"), "");
   const products = Object.values(facts.gpus).flatMap((gpu) =>
@@ -92,8 +92,8 @@ function makeReader(facts) {
       const entry = part.replace(/^([^[\]]+?) [x×] ?(\d{1,2})$/, "$2x $1");
       const match = /^(?:gpu (\d{1,4}): ?)?(?:(\d{1,3}) ?[x×] )?(.*?)(?: \[(\?|\d{1,2}\.\d)\])?$/i.exec(entry);
       let [, index, count, name, capability = null] = match;
-      if (/^(none|no|no gpu|without|cpu|cpu-only|igpu|integrated|-)$/i.test(name)) continue;
-      const number = /^(?:compute |capability |sm_?)?(\d{1,2})\.?(\d)$/i.exec(name);
+      if (noGpu.test(name.toLowerCase())) continue;
+      const number = capabilityTyped.exec(name.toLowerCase());
       name = name.slice(0, longest);
       if (/^other: ./i.test(name)) {
         found.otherGpus.push(name.slice("other: ".length));
@@ -101,8 +101,8 @@ function makeReader(facts) {
       }
       let word = name;
       let gpu = null;
-      if (capability === null && number && (name.includes(".") || /sm/i.test(name))) {
-        capability = `${number[1]}.${number[2]}`;
+      if (capability === null && number) {
+        capability = `${number[1] ?? number[3]}.${number[2] ?? number[4]}`;
         word = capability;
         name = `a GPU of capability ${capability}`;
       }
@@ -152,11 +152,8 @@ function makeReader(facts) {
   /* The generation of a CPU by its name, also of a short one such as "7950X" or "13th gen". */
   function processor(name) {
     if (processors.has(name)) return processors.get(name);
-    const generation = /\b(\d{1,2})th gen/i.exec(name);
-    const forms = [name, name.replace(/\b(i[3579]) (?=\d)/i, "$1-")];
-    if (/^\d{4}(x|x3d|xt)$/i.test(name)) forms.push(`Ryzen ${name}`);
-    if (/^(\d{4}k[fs]?|\d{5}[a-z]*)$/i.test(name)) forms.push(`i7-${name}`);
-    if (generation) forms.push(`i7-${generation[1]}700`);
+    const forms = [["^$", ""], ...facts.cpuForms].map(([pattern, form]) =>
+      name.toLowerCase().replace(new RegExp(pattern, "g"), form));
     return forms.map((form) => named(cpuNames, plain(form, facts.cpuVendor))?.entry).find(Boolean) || null;
   }
 
@@ -208,9 +205,14 @@ function makeReader(facts) {
 
   /* --- the machine --- */
 
-  /* GPUs that share a package with an ARM CPU, named with another CPU. */
-  function strangers(gpus, platform) {
+  /* GPUs that share a package with an ARM CPU, named with another CPU or one of a higher ISA. */
+  function strangers(gpus, { platform, cpu }) {
     const wrong = gpus.filter((gpu) => gpu.arm !== null && !platform.startsWith("aarch64-"));
+    const order = (it) => facts.cpus.indexOf(it);
+    const above = gpus.filter((gpu) => gpu.arm && cpu && platform.startsWith("aarch64-")
+      && order(cpu) < order(classWithKey(processors.get(gpu.arm).cpu)));
+    if (above.length) return unique(above.map(({ name, arm }) =>
+      `${name} is built together with a CPU that has ${processors.get(arm).cpu}, and the CPU has ${cpu.key}.`));
     return unique(wrong.map(({ name, arm }) => `${name} exists on aarch64-linux only, and the CPU is ${platform}. `
       + `Give the CPU of its machine${arm ? `, such as ${processors.get(arm).cpu}` : ""}.`));
   }
@@ -244,7 +246,7 @@ function makeReader(facts) {
         kinds,
       },
       problems: {
-        gpu: [...problems, ...strangers(gpus, read.platform)],
+        gpu: [...problems, ...strangers(gpus, read)],
         cpu: isTyped && !typed ? [cpuUnknown(fields.cpu)] : [],
         driver: wrongDriver,
       },
@@ -393,6 +395,20 @@ function makeReader(facts) {
     return found;
   }
 
+  /* GPUs of `lspci`: the last name in brackets of a display controller, the first of several. */
+  function fromPci(lines) {
+    const row = /(?:VGA compatible|3D|Display) controller(?: \[\w+\])?: (NVIDIA|Advanced Micro|Intel)[^[]*(.*)$/;
+    const found = lines.map((line) => row.exec(line.slice(0, 400))).filter(Boolean).map(([, vendor, rest]) => {
+      const names = [...rest.matchAll(/\[([^\]]+)\]/g)].map((it) => it[1]).filter((it) => !/^([\da-f]{4}:[\da-f]{4}|AMD\/ATI)$/.test(it));
+      return { vendor, name: (names.at(-1) || "").split("/")[0].trim() };
+    });
+    const gpus = found.filter(({ vendor, name }) => vendor === "NVIDIA" && name).map(({ name }, index) =>
+      ({ index, name, capability: gpuNamed(name)?.capability ?? null }));
+    const others = found.filter(({ vendor }) => vendor !== "NVIDIA").map(({ vendor, name }) =>
+      `${vendor === "Intel" ? "Intel" : "AMD"} ${name || "GPU"}`);
+    return gpus.length || others.length ? { gpu: gpuField(gpus, gpus.length ? [] : others) } : {};
+  }
+
   function fromSmi(text, lines, values) {
     const short = lines.map((line) => line.slice(0, 400));
     const version = (pattern) => (pattern.exec(text) || [])[1] || null;
@@ -448,7 +464,8 @@ function makeReader(facts) {
     });
     const values = (...keys) => pairs.filter(([key, value]) => value && keys.includes(key)).map(([, value]) => value);
     const cpu = fromCpuinfo(values);
-    const found = { ...fromSmi(lines.join("\n"), lines, values), ...cpu };
+    const found = { ...fromPci(lines), ...fromSmi(lines.join("\n"), lines, values), ...cpu };
+    if (/NVIDIA-SMI has failed/i.test(clean)) found.driver = "none";
     const list = cpu ? [] : words(lines.join(" "));
     if (isFlagList(list)) {
       const platform = list.includes("asimd") || list.includes("fp") ? "aarch64-linux" : "x86_64-linux";
