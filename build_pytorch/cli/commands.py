@@ -260,7 +260,9 @@ class CompareOptions(CommandOptions, frozen=True):
 class PublishOptions(CommandOptions, frozen=True):
     variants: _SomeVariants = ()
     release: _Release = ""
-    org: Annotated[str, "NAME", "FloxHub organization (default: your own)"] = ""
+    org: Annotated[
+        str, "NAME", "FloxHub organization (default: publisher of matrix.toml, or yourself)"
+    ] = ""
     system: Annotated[
         str, "PLATFORM", "publish for this platform from another one (Flox: --system)"
     ] = ""

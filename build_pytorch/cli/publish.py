@@ -40,7 +40,9 @@ def run(options: PublishOptions) -> int:
     in, not clean, not pushed; and for a missing selection.
     """
     _check(options)
-    packages = select_packages(matrix_reader.load(options.root), options.variants, options.release)
+    matrix = matrix_reader.load(options.root)
+    options = replace(options, org=options.org or matrix.publisher)
+    packages = select_packages(matrix, options.variants, options.release)
     screen = Screen(sys.stderr if options.json else sys.stdout)
     rows, states = _decisions(options, packages)
     ready = [states[row.variant] for row in rows if row.action == "publish"]

@@ -69,6 +69,8 @@ def _names(answers: PickerAnswers) -> dict[str, Any]:
         "gpuFiller": known_hardware.FILLER.pattern,
         "gpuNumber": known_hardware.BARE_NUMBER.pattern,
         "cpuVendor": known_hardware.CPU_VENDOR.pattern,
+        "publisher": answers.possible.matrix.publisher,
+        "repository": answers.possible.matrix.repository,
         "noGpu": known_hardware.NO_GPU.pattern,
         "capability": known_hardware.CAPABILITY.pattern,
         "cpuForms": known_hardware.CPU_FORMS,

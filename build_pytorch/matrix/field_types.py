@@ -95,6 +95,10 @@ GithubName = Annotated[str, like("[A-Za-z0-9][A-Za-z0-9_.-]*", "a GitHub owner o
 _HTTPS: Final = "https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/[A-Za-z0-9._/~%+=?&-]+"
 Url = Annotated[str, like(_HTTPS, "an https:// URL")]
 NoUrl = Annotated[str, like(f"({_HTTPS})?", "the URL of the hash, or empty without a hash")]
+Repository = Annotated[str, like(f"({_HTTPS})?", "an https:// URL, or empty")]
+Organization = Annotated[
+    str, like("([A-Za-z0-9][A-Za-z0-9_-]*)?", "an organization on FloxHub, or empty")
+]
 FileName = Annotated[
     str,
     like(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.nix", "the name of a .nix file, without a folder", _PATH),

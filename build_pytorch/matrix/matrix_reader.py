@@ -100,6 +100,8 @@ def parse(
         variants=variants,
         companions=companions,
         notes=(),
+        publisher=spec.publisher,
+        repository=spec.repository,
         text=text,
         root=root,
     )

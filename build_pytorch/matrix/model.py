@@ -409,6 +409,8 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     companions: tuple[CompanionPackage, ...]
     """The companions of all variants, in the order of the variants."""
     notes: tuple[str, ...]  #: what is allowed and not complete, each with its place in the file
+    publisher: str  #: organization on FloxHub, or empty
+    repository: str  #: address of the repository, or empty
     text: str  #: the text of matrix.toml
     root: Path  #: the checkout that the matrix describes; its templates are used
 

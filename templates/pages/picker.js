@@ -61,15 +61,35 @@
       command("Build and check", `invoke build ${companions.map(([name]) => `${id}+${name}`).join(" ")}`)))];
   }
 
+  /* No command installs what nobody may have published: the catalogue is asked first. */
+  function publishedBy(name) {
+    let stored = null;
+    try { stored = localStorage.getItem("organization"); } catch { /* the browser keeps nothing */ }
+    const organization = stored ?? facts.publisher;
+    const field = el("input", { id: `organization-${name}`, value: organization, maxlength: "60", spellcheck: "false" });
+    field.addEventListener("change", () => {
+      try { localStorage.setItem("organization", field.value.trim()); } catch { return; }
+      show();
+    });
+    const fold = folded("Has somebody published it?",
+      el("p", { class: "facts" }, "Organizations publish packages with ", el("a", { href: "https://flox.dev" }, "Flox"), ". Name one, and ask its catalogue."),
+      el("label", { for: `organization-${name}` }, "Organization "), field,
+      /^[A-Za-z0-9][\w-]*$/.test(organization) ? el("dl", { class: "commands" }, command("Ask", `flox show ${organization}/${name}`)) : "");
+    fold.open = stored !== null;
+    return fold;
+  }
+
   function commandsOf(build) {
     if (build.command) return [el("dl", { class: "commands" }, command("Add it", build.command, "Writes matrix.toml and the recipe; then build it."))];
     const [environment, name, attribute] = build.names;
     return [
-      el("p", { class: "facts" }, "A recipe of this repository. Building it takes hours."),
+      el("p", { class: "facts" }, "A recipe", ...(facts.repository ? [" of ", el("a", { href: facts.repository }, "this repository")] : []),
+        "; this page knows of no build of it. Building it takes hours."),
       el("dl", { class: "commands" }, command("Build and check", `invoke build ${build.id}`)),
       folded("With Nix or Flox alone", el("dl", { class: "commands" },
         command("Build with Nix", `nix-build release.nix -A ${attribute}`),
         command("Build with Flox", `flox build${placeOf(environment)} ${name}`))),
+      publishedBy(name),
       ...companionsOf(build)];
   }
 
@@ -154,7 +174,8 @@
     const here = facts.cpus.filter((cpu) => cpu.platform === machine.platform && cpu.cpus.length);
     const rows = here.map(({ key, title, cpus }) => {
       const found = answers.lookUp({ ...machine, cpu: key });
-      const link = el("a", { href: hash({ ...fields(), cpu: key }) }, cpus.join(", "));
+      const known = Object.values(facts.processors).filter((it) => it.cpu === key).map((it) => it.title);
+      const link = el("a", { href: hash({ ...fields(), cpu: key }) }, (known.length ? known : cpus).join("; "));
       return el("tr", {}, el("th", { scope: "row" }, link), el("td", {}, title),
         el("td", {}, found?.first?.id ?? "none"));
     });
