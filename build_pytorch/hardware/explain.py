@@ -181,8 +181,13 @@ def remarks(
     for name in machine.other_gpus:
         vendor = known.other_vendor(name)
         yield f"{name}: {known.other[vendor].says if vendor else 'no recipe uses it'}"
-    for gpu in {(gpu.name, gpu.capability): gpu for gpu in gpus}.values():
-        yield from _of_gpu(gpu)
+    for gpu in {gpu.capability: gpu for gpu in reversed(gpus)}.values():
+        if gpu.capability and numbers(gpu.capability) < _LAST_OF_R580:
+            last = "580 is the last driver branch for Maxwell, Pascal and Volta"
+            yield f"{gpu.name}: {last}; update the driver no further"
+    for name in dict.fromkeys(gpu.name for gpu in gpus):
+        said = (text for pattern, text in NAME_REMARKS.items() if re.search(pattern, name))
+        yield from (f"{name} {text}" for text in said)
     yield from driver_remarks(machine, cudas_to_check(gpus, variants)).values()
     for key in dict.fromkeys(variant.cpu_key for variant in variants):
         if key in known.cpu and known.cpu[key].differs:
@@ -191,15 +196,6 @@ def remarks(
         yield VENDOR_REMARKS[machine.cpu.vendor]
     if machine.platform == "aarch64-darwin":
         yield "macOS: builds of kind mps use the GPU through Metal; nobody here has built one"
-
-
-def _of_gpu(gpu: MachineGpu) -> Iterator[str]:
-    if gpu.capability and numbers(gpu.capability) < _LAST_OF_R580:
-        last = "580 is the last driver branch for Maxwell, Pascal and Volta"
-        yield f"{gpu.name}: {last}; update the driver no further"
-    for pattern, text in NAME_REMARKS.items():
-        if re.search(pattern, gpu.name):
-            yield f"{gpu.name} {text}"
 
 
 def cudas_to_check(gpus: Iterable[MachineGpu], variants: Iterable[Variant]) -> list[str]:
