@@ -208,9 +208,9 @@ function makeReader(facts) {
   /* GPUs that share a package with an ARM CPU, named with another CPU or one of a higher ISA. */
   function strangers(gpus, { platform, cpu }) {
     const wrong = gpus.filter((gpu) => gpu.arm !== null && !platform.startsWith("aarch64-"));
-    const order = (it) => facts.cpus.indexOf(it);
+    const isHigher = (own) => own.needs.length > 0 && facts.cpus.indexOf(cpu) < facts.cpus.indexOf(own);
     const above = gpus.filter((gpu) => gpu.arm && cpu && platform.startsWith("aarch64-")
-      && order(cpu) < order(classWithKey(processors.get(gpu.arm).cpu)));
+      && isHigher(classWithKey(processors.get(gpu.arm).cpu)));
     if (above.length) return unique(above.map(({ name, arm }) =>
       `${name} is built together with a CPU that has ${processors.get(arm).cpu}, and the CPU has ${cpu.key}.`));
     return unique(wrong.map(({ name, arm }) => `${name} exists on aarch64-linux only, and the CPU is ${platform}. `
