@@ -606,7 +606,8 @@ NAMED = 'when.gpu = ["sm103", "sm121"]'
         ),
         (
             FEATURES.replace('"12.1a"', f'"12.1a"\n{BASE}'),
-            "gpu.sm121a.codegen_base: found a value with 12.1a; allowed: only without `a` and `f`",
+            "gpu.sm121a.codegen_base: found a value with 12.1a; allowed: only for one capability "
+            "without `a` and `f`",
         ),
         (FEATURES.replace('"12.1a"', '"12.1b"'), 'gpu.sm121a.capability: found "12.1b"; allowed'),
     ],

@@ -121,8 +121,9 @@ def _gpu(key: str, gpu: GpuArchitecture) -> Iterator[Fault]:
         yield ("ptx",), wrong(found, f"false: newer GPUs run PTX of {gpu.devices[-1]} alone")
     if any(each.endswith("f") for each in gpu.capabilities) and numbers(gpu.first_cuda) < _FAMILIES:
         yield ("first_cuda",), wrong(quoted(gpu.first_cuda), "12.9 or newer, for code with `f`")
-    if gpu.codegen_base and gpu.capability != gpu.devices[0]:
-        yield ("codegen_base",), wrong(f"a value with {gpu.capability}", "only without `a` and `f`")
+    if gpu.codegen_base and gpu.capabilities != gpu.devices[:1]:
+        allowed = "only for one capability without `a` and `f`"
+        yield ("codegen_base",), wrong(f"a value with {', '.join(gpu.capabilities)}", allowed)
     if gpu.codegen_base and numbers(gpu.codegen_base)[0] != order[0][0]:
         allowed = f"a capability of the major version of {gpu.capability}"
         yield ("codegen_base",), wrong(quoted(gpu.codegen_base), allowed)

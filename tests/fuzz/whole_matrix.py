@@ -100,6 +100,19 @@ fetcher = "fetchTarball"
 folder = "third_party/cuda"
 origin = "https://example.org/cuda"
 
+[release.copied.companion.torchcodec]
+version = "0.10.0"
+source = "github"
+owner = "meta-pytorch"
+repo = "torchcodec"
+rev = "v0.10.0"
+fetcher = "fetchFromGitHub"
+hash = "sha256-b1sjHVFXdNFDbdtXWSM2KisSRE/8IbzJI4rvzYQ4UMg="
+hash_of = "v0.10.0"
+patches = "clear"
+folder = "releases/copied/codec"
+unconfirmed = "ours"
+
 [release.copied.companion.triton]
 version = "3.6.0"
 source = "github"
@@ -118,6 +131,7 @@ kind = "gpu"
 platform = "x86_64-linux"
 gpu = ["sm86_89"]
 cpu = ["avx2"]
+impossible = [{ gpu = "sm86_89", cpu = "avx2", reason = "ours" }]
 
 [[release.copied.group]]
 title = "CPU copied"
@@ -135,7 +149,7 @@ family = "Ampere and Ada"
 hosts.x86_64-linux = ["RTX 3090", "RTX 4090"]
 first_cuda = "11.8"
 last_cuda = "13.9"
-codegen_base = "8.6"
+later_cuda = "14.0"
 driver = "520.61"
 source = "ours"
 checked = "2026-11-21"
@@ -145,6 +159,7 @@ folder = "releases/mac/.flox/pkgs"
 torch = { version = "2.9.1", source = "nixpkgs" }
 nixpkgs = { pin = "early_2026", config = ["allowUnfree", "allowOurs"] }
 python.version = "3.13"
+companion = { torchvision = "none", torchaudio = "none", torchcodec = "none" }
 
 [release.mac.names]
 package = "pytorch"

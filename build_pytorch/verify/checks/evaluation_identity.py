@@ -205,7 +205,8 @@ def _broken(package: Package, facts: Facts) -> Iterator[Finding]:
 )
 def eval_texts(variant: Variant, facts: Facts) -> Iterator[Finding]:
     cpu, gpu = variant.cpu, variant.gpu
-    texts = (cpu.title, *cpu.cpus, *cpu.lacking, *((gpu.family,) if gpu else ()), *variant.products)
+    real = (variant.impossible,) if variant.impossible else variant.products
+    texts = (cpu.title, *cpu.cpus, *cpu.lacking, *((gpu.family,) if gpu else ()), *real)
     described = {"description": (cpu.title, *variant.products), "longDescription": texts}
     for name, wanted in described.items():
         value = facts.text(f"meta.{name}")
