@@ -268,7 +268,7 @@ def builds(world: World, dice: random.Random, count: int) -> Counter[str]:
 # --- commands that change matrix.toml ---
 
 CHANGES: Final = {
-    "add": ["add", "cuda13_0/sm90-armv9"],
+    "add": ["add", "cuda13_0/sm89-armv9"],
     "add release": ["add", "release", "other", "--like", "cuda12_8", "--python", "3.12"],
     "bump": ["bump", "--release", "cuda13_0", "--torch", "2.11.0", "--python", "3.12"],
     "vendor": ["vendor", "cuda-packages", "--release", "nightly"],
@@ -279,7 +279,7 @@ CHANGES: Final = {
 class Verified:
     """The result of a verification that finds nothing."""
 
-    exit_code, summary, findings = 0, "", ()
+    exit_code, summary, findings, outcomes = 0, "", (), ()
 
 
 class ChangeKiller:
