@@ -67,6 +67,10 @@ in
     # Nix sends the build only to builders with these features.
     requiredSystemFeatures = torch.requiredSystemFeatures or [ ];
 
+    # The tests that nixpkgs runs need packages of its own set, such as TorchVision, for which the
+    # PyTorch of the set would be compiled. For the packages without such tests it changes nothing.
+    doInstallCheck = false;
+
     # Whoever installs the package needs torch itself, which is one of several outputs.
     propagatedBuildInputs = (oldAttrs.propagatedBuildInputs or [ ]) ++ [ torch.out ];
 

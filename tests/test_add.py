@@ -197,7 +197,7 @@ def test_what_is_there_already_changes_nothing() -> None:
         ("sm70-avx2", "cuda14", '"cuda14": no such release'),
         ("nowhere/sm70-avx2", "", '"nowhere": no such release'),
         ("sm86_999-avx2", "", "no facts about sm999"),
-        ("sm75+foo", "", '"sm75+foo": add takes no companion; companions are tables release.'),
+        ("sm75+foo", "", '"sm75+foo": add takes no companion of one variant; write `invoke'),
         ("cuda12_8/sm90-avx512+torchvision", "", "add takes no companion"),
     ],
 )
@@ -287,6 +287,11 @@ def test_a_page_that_somebody_edited_stops_all_of_it(whole: Project) -> None:
         (["cpu"], "nothing to add"),
         (["gpu"], "nothing to add"),
         (["gpu", "sm130"], '"sm130": no facts about it'),
+        (["companion"], "nothing to add"),
+        (["companion", "torchtext"], "--release: name one of cuda13_0"),
+        (["companion", "torchcodc", "--release", "cuda13_0"], 'did you mean "torchcodec"'),
+        (["companion", "torchcodec", "--release", "nightly"], "no version for PyTorch 2."),
+        (["cpu-avx2+torchcodec"], "write `invoke add companion torchcodec --release NAME`"),
         (["cpu", "sm75"], '"sm75": no facts about this ISA'),
         (["release", "a"], "write: invoke add release NAME --like OTHER"),
         (["release", "a.b", "--like", "cuda12_8"], 'found "a.b"; allowed: a-z, 0-9 and _'),
@@ -334,3 +339,24 @@ def test_to_add_what_is_there_changes_nothing(name: str) -> None:
     assert once != WHOLE
     assert added(WHOLE, name, name, release="cuda13_0").text == once
     assert added(once, name, release="cuda13_0").text == once
+
+
+@pytest.mark.parametrize(
+    ("release", "version", "source"),
+    [("cuda13_0", "0.10.0", "github"), ("cuda12_8", "0.7.0", "nixpkgs")],
+)
+def test_a_companion_is_added_to_one_release_in_the_version_for_its_pytorch(
+    release: str, version: str, source: str
+) -> None:
+    draft = Draft(matrix_reader.parse(WHOLE))
+    before = draft.matrix.companions
+    draft.add_companion("torchcodec", release)
+    added = [each for each in draft.matrix.companions if each.name == "torchcodec"]
+    assert {each.release_name for each in added} == {release}
+    assert len(added) == sum(v.release_name == release for v in draft.matrix.variants)
+    assert len(draft.matrix.companions) == len(before) + len(added)
+    found = draft.matrix.releases[release].companion.packages["torchcodec"]
+    assert (found.version, found.source, found.hash) == (version, source, "")
+    text = draft.text
+    draft.add_companion("torchcodec", release)
+    assert draft.text == text

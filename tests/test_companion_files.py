@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from built_files import AVX2, compile_library, device_library, looked, needs_cuda, package_of, texts
 from conftest import Project
+from msgspec import structs
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.inspect import closure, inspection
 from build_pytorch.inspect.part import PartResult, Target
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.matrix.source_tables import known_companions
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script
@@ -102,6 +103,18 @@ def test_a_library_without_device_code_is_reported_once(tmp_path: Path, name: st
 
 
 @needs_cuda
+@pytest.mark.parametrize(("version", "state"), [("0.10.0", "skipped"), ("0.14.0", "failed")])
+def test_versions_without_device_code_are_known(tmp_path: Path, version: str, state: str) -> None:
+    vision = package_of("sm120-avx2+torchvision")
+    assert isinstance(vision, CompanionPackage)
+    companion = structs.replace(vision.companion, version=version)
+    package = structs.replace(vision, name="torchcodec", companion=companion)
+    compile_library(tmp_path, AVX2, name="libtorchcodec_core7.so")
+    part = looked("device-code", package, tmp_path)
+    assert part["state"] == state
+    assert (f"TorchCodec {version} has no device code" in part["reason"]) is (state == "skipped")
+
+
 def test_a_cpu_companion_has_no_device_code(tmp_path: Path) -> None:
     device_library(tmp_path, (VISION, "120"), name="_C.so")
     part = looked("device-code", "cpu-avx2+torchvision", tmp_path)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from build_pytorch.base.console import Screen
+from build_pytorch.base.console import Screen, some
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import AddOptions
 from build_pytorch.cli.matrix_change import carry_out, plan_files
 from build_pytorch.hardware import possible, saved_machines
 from build_pytorch.hardware.choose import choose
 from build_pytorch.matrix import known_hardware, matrix_reader
-from build_pytorch.matrix.field_types import listed
 from build_pytorch.matrix.selection import require_release
 from build_pytorch.sources import move_checks
 from build_pytorch.sources.matrix_additions import Draft
 from build_pytorch.sources.release_move import NewVersions, ReleaseMove, new_name, new_versions
 
-_FORMS = "sm75, cpu avx, sm90-armv9, release NAME --like OTHER, or --for-machine FILE"
+_FORMS = (
+    "sm75, cpu avx, sm90-armv9, companion NAME, release NAME --like OTHER, or --for-machine FILE"
+)
 
 
 def run(options: AddOptions) -> int:
@@ -35,14 +37,14 @@ def run(options: AddOptions) -> int:
     if new.text == old.text:
         screen.line("nothing to do: matrix.toml has it")
         return EXIT_OK
-    before = {variant.path for variant in old.variants}
-    added = [variant.id for variant in new.variants if variant.path not in before]
+    before = {package.path for package in old.packages}
+    added = [package.id for package in new.packages if package.path not in before]
     todo = list(draft.todo)
     for key, pin in new.pins.items():
         if key not in old.pins and not pin.sha256:
             todo.append(f"pin.{key} has no hash; run `invoke prefetch --only nixpkgs`")
     if added:
-        todo.append(f"build one of the new variants before the others: {listed(added)}")
+        todo.append(f"build one of the new packages before the others: {some(added)}")
     else:
         todo.append("no group names it yet; `invoke add` with a variant such as sm90-armv9 does")
     return carry_out(old, new, plan_files(old, new), todo, dry_run=options.dry_run)
@@ -72,18 +74,26 @@ def _add(draft: Draft, options: AddOptions, screen: Screen) -> None:
             screen.fold("", reason, indent=2)
         draft.add_release(move)
     elif options.like or wanted.words or options.assume:
-        given = "--like, --torch, --cuda, --python, --nixpkgs, --assume"
+        given = "--like, --torch, --cuda, --python, --nixpkgs, --without, --assume"
         raise BuildPytorchError(f"{given}: only with `release`")
     else:
-        is_isa = words[:1] == ["cpu"]
-        names = words[1:] if is_isa or words[:1] == ["gpu"] else words
-        if not names:
-            raise BuildPytorchError(f"nothing to add; write {_FORMS}")
-        for word in names:
-            name = _named(word)
-            if is_isa:
-                draft.ensure_isa(name)  # first: its error says that an ISA is meant
-            draft.add(name, options.release)
+        _add_names(draft, words, options.release)
+
+
+def _add_names(draft: Draft, words: Sequence[str], release: str) -> None:
+    """Add GPU architectures, ISAs, variants or companions. Raises BuildPytorchError."""
+    kind = words[0] if words and words[0] in {"gpu", "cpu", "companion"} else ""
+    names = words[1:] if kind else words
+    if not names:
+        raise BuildPytorchError(f"nothing to add; write {_FORMS}")
+    for word in names:
+        if kind == "companion":
+            draft.add_companion(word, release)
+            continue
+        name = _named(word)
+        if kind == "cpu":
+            draft.ensure_isa(name)  # first: its error says that an ISA is meant
+        draft.add(name, release)
 
 
 def _named(word: str) -> str:

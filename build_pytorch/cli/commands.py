@@ -89,7 +89,7 @@ class PrefetchOptions(CommandOptions, frozen=True):
 
 class AddOptions(CommandOptions, frozen=True):
     what: Annotated[
-        _Words, "WHAT", "sm75 or 'RTX 2080', cpu avx, a variant such as sm90-armv9, or release NAME"
+        _Words, "WHAT", "sm75 or 'RTX 2080', cpu avx, sm90-armv9, companion NAME, or release NAME"
     ] = ()
     for_machine: Annotated[
         _File, "FILE", "add what this machine needs (output of describe-machine, -: stdin)"

@@ -51,6 +51,7 @@ class KnownCompanion(TomlTable, frozen=True, kw_only=True):
     main: tuple[str, ...]
     device_code: tuple[str, ...]
     no_device_code: ft.Range | None = None
+    note: ft.NoText = ""
 
 
 class KnownVersions(TomlTable, frozen=True, kw_only=True):
@@ -92,8 +93,11 @@ def required_torch(package: str, version: str) -> str | None:
 
 
 def version_for(torch: str, package: str) -> str | None:
-    """Return the newest version of a companion or of triton for a PyTorch; None if unknown."""
-    known = _tables().versions[package].torch
+    """Return the newest version of a companion or of triton for a PyTorch; None if unknown.
+
+    None is known for a nightly, which has the ABI of no release.
+    """
+    known = {} if ".dev" in torch else _tables().versions[package].torch
     fitting = [version for version, bounds in known.items() if in_range(torch, bounds)]
     return max(fitting, key=numbers, default=None)
 

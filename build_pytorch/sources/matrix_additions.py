@@ -17,7 +17,8 @@ from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader, r
 from build_pytorch.matrix.compatibility import combined, compiles, cuda_window
 from build_pytorch.matrix.field_types import Trail
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.matrix.selection import require_release
+from build_pytorch.matrix.selection import only_release, require_release
+from build_pytorch.matrix.source_tables import known_companions, repository_of, version_for
 from build_pytorch.matrix.tables import GpuArchitecture, Group
 from build_pytorch.sources.release_move import ReleaseMove
 
@@ -52,8 +53,8 @@ class Draft:
         Raises BuildPytorchError for a name without known facts and for an ambiguous release.
         """
         if "+" in name:
-            fix = "companions are tables release.NAME.companion.NAME of matrix.toml"
-            raise BuildPytorchError(f'"{name[:60]}": add takes no companion; {fix}')
+            fix = f"write `invoke add companion {name.rpartition('+')[2][:60]} --release NAME`"
+            raise BuildPytorchError(f'"{name[:60]}": add takes no companion of one variant; {fix}')
         before = {variant.path for variant in self.matrix.variants}
         qualifier, slash, word = name.rpartition("/")
         release = qualifier if slash else release
@@ -93,6 +94,33 @@ class Draft:
             *move.todo,
             f"write the purpose of release.{name}: whom it is for",
         )
+
+    def add_companion(self, name: str, release: str) -> None:
+        """Add a companion to a release, in the version for its PyTorch; from its pin, if it can be.
+
+        Raises BuildPytorchError for an unknown companion, and for a PyTorch that it has none for.
+        """
+        release = only_release(self.matrix, release, list(self.matrix.releases))
+        known, torch = known_companions(), self.matrix.releases[release].torch
+        if name not in known:
+            hint = near_miss(name, known) or f"; known are {', '.join(known)}"
+            raise BuildPytorchError(f'"{name[:60]}": no companion{hint}')
+        if name in self.matrix.releases[release].companion.packages:
+            return
+        if (version := version_for(torch.version, name)) is None:
+            raise BuildPytorchError(f"{name}: no version for PyTorch {torch.version} is known")
+        values: dict[str, Any] = {"version": version, "source": "nixpkgs"}
+        if not torch.is_of_pin:
+            owner, repo = repository_of(name)
+            values = {"version": version, "owner": owner, "repo": repo, "rev": f"v{version}"}
+            values |= {"hash": "", "hash_of": "", "patches": "clear"}
+        where: Trail = ("release", release, "companion", name)
+        self.text = matrix_editor.with_table(
+            self.text, where, values, ("release", release, "torch")
+        )
+        self.todo.append(f"check that pin.{self.matrix.releases[release].nixpkgs.pin} has {name}")
+        if known[name].note:
+            self.todo.append(f"{name}: {known[name].note}")
 
     def group_of(self, variant: Variant) -> Group:
         """Return a group for a variant; its tables are added. Raises BuildPytorchError."""

@@ -49,7 +49,7 @@ let
         "cmakeFlags" "name" "ninjaFlags" "patches" "pname" "postPatch" "preConfigure"
         "requiredSystemFeatures" "src" "version"
       ]
-      ++ (if isTorch drv then [ ] else [ "propagatedBuildInputs" ]);
+      ++ (if isTorch drv then [ ] else [ "doInstallCheck" "propagatedBuildInputs" ]);
       ours = removeAttrs drv.drvAttrs setByRecipes;
       theirs = removeAttrs pin.drvAttrs setByRecipes;
       # nixpkgs takes the architectures of a companion from torch; the hook sets them again.
