@@ -64,6 +64,28 @@ def test_mistakes_in_its_recipes_are_found(newest: Matrix, tmp_path: Path) -> No
     assert wanted <= {(f.path, f.check) for f in result.findings}
 
 
+OVERLAY = (
+    'version = "2.12.0", owner = "pytorch", repo = "pytorch", rev = "v2.12.0", submodules = true, '
+    'hash = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=", hash_of = "v2.12.0"'
+)
+
+
+@pytest.mark.slow
+@needs_nix
+def test_another_pytorch_evaluates_on_the_newer_expression(tmp_path: Path) -> None:
+    """There the build version follows the version of the package."""
+    text = (EXAMPLE / "matrix.toml").read_text()
+    start = text.index("[release.cuda13_2.companion]")
+    text = text[:start] + text[text.index("[release.cuda13_2_py313]") :]
+    matrix = matrix_reader.parse(text.replace('version = "2.13.0", source = "nixpkgs"', OVERLAY))
+    texts = write_recipes(tmp_path, matrix)
+    result = verification.verify(matrix, tmp_path, only=["evaluation"])
+    assert [(f.path, f.check, f.found) for f in result.findings][:5] == []
+    text = texts[matrix.variants[0].path]
+    assert "export PYTORCH_BUILD_VERSION=2.12.0" in text
+    assert "nixpkgs exports the version that it ships" not in text
+
+
 def test_each_gpu_architecture_has_the_torch_of_the_pin_on_two_pythons(newest: Matrix) -> None:
     gpus = {f"sm{code}" for code in (75, 80, 86, 89, 90, 100, 103, 110, 120, 121)}
     for name, python in (("cuda13_2", "3.14"), ("cuda13_2_py313", "3.13")):

@@ -134,4 +134,4 @@ def _without_null(value: Any) -> Any:  # noqa: ANN401 - JSON
     if not isinstance(value, dict):
         return value
     inner = {key: _without_null(each) for key, each in value.items()}
-    return {key: each for key, each in inner.items() if each not in (None, "", [], {})}
+    return {key: each for key, each in inner.items() if each not in (None, "", [], (), {})}

@@ -50,8 +50,13 @@ let
         "requiredSystemFeatures" "src" "version"
       ]
       ++ (if isTorch drv then [ ] else [ "doInstallCheck" "propagatedBuildInputs" ]);
-      ours = removeAttrs drv.drvAttrs setByRecipes;
-      theirs = removeAttrs pin.drvAttrs setByRecipes;
+      # A newer torch has the build version in `env`, where it follows `version`.
+      others =
+        attrs:
+        removeAttrs attrs setByRecipes
+        // (if attrs ? env then { env = removeAttrs attrs.env [ "PYTORCH_BUILD_VERSION" ]; } else { });
+      ours = others drv.drvAttrs;
+      theirs = others pin.drvAttrs;
       # nixpkgs takes the architectures of a companion from torch; the hook sets them again.
       isSame =
         name:
