@@ -55,7 +55,6 @@ def test_hostile_values_of_the_matrix_are_refused_or_evaluate_to_themselves() ->
     assert counts["recipes evaluated"] > 10
 
 
-@slow
 def test_the_matrix_of_the_fuzz_has_every_field_and_is_valid() -> None:
     document = whole_matrix.document()
     assert set(values.places_by_field(document)) == set(fields.schema_fields())
