@@ -21,6 +21,7 @@ from conftest import Project, error_line, unfolded
 from smoke_reports import variant
 
 from build_pytorch.base.console import WIDTH
+from build_pytorch.base.outputs import exclusive_lock
 from build_pytorch.compare import workload_script
 from build_pytorch.compare.builds import ComparedBuild, wheel_like
 from build_pytorch.compare.measurement import ProcessFacts, ProcessReport, Setting, measure
@@ -105,18 +106,32 @@ def test_one_disturbed_process_does_not_change_a_ratio() -> None:
 def test_the_chance_of_ranks_is_that_of_all_orders() -> None:
     values = range(6)
     sides = list(itertools.combinations(values, 3))
-    for chosen in sides:
-        pairs = list(zip(chosen, [v for v in values if v not in chosen], strict=True))
 
-        def wins(a: Sequence[int], b: Sequence[int]) -> int:
-            return sum(x > y for x in a for y in b)
+    def score(side: Sequence[int]) -> int:
+        return sum(max(0, 3 - value) for value in side)
 
-        seen = wins(*zip(*pairs, strict=True))
-        extreme = min(seen, 9 - seen)
-        others = [wins(side, [v for v in values if v not in side]) for side in sides]
-        share = 2 * sum(other <= extreme for other in others) / len(sides)
-        assert math.isclose(chance_of_ranks(pairs), min(1, share))
-    assert math.isclose(chance_of_ranks([(2.0, 1.0)] * 8), 2 / 12870)
+    for slower in sides:
+        share = 2 * sum(score(side) <= score(slower) for side in sides) / len(sides)
+        faster = [value for value in values if value not in slower]
+        assert math.isclose(chance_of_ranks(slower, faster), min(1, share))
+    assert math.isclose(chance_of_ranks([2.0] * 8, [1.0] * 8), 2 / 12870)
+    assert chance_of_ranks([1.0] * 8, [1.0] * 8) == 1
+
+
+def test_processes_that_are_slow_as_a_whole_do_not_hide_ten_percent() -> None:
+    """A third of all processes run on a core that other work shares."""
+    draw, found = random.Random(1), []
+    for _ in range(10):
+        rounds = drawn(draw.randrange(1000), rounds=20, noise=0.01, factor=1.1)
+        slow = [tuple(1.35 if draw.random() < 0.3 else 1.0 for _ in "AB") for _ in rounds]
+        found += verdicts(
+            [
+                ({n: a[n] * x for n in a}, {n: b[n] * y for n in b})
+                for (a, b), (x, y) in zip(rounds, slow, strict=True)
+            ]
+        )
+    assert found.count(Verdict.SLOWER) >= 0.5 * len(found)
+    assert Verdict.FASTER not in found
 
 
 def test_a_workload_that_one_process_did_not_measure_is_left_out() -> None:
@@ -204,6 +219,8 @@ PYTHON = """#!{program}
 import json, random, sys
 if sys.argv[1].endswith("workload_script.py"):
     document = json.loads({document!r})
+    variable = __import__("os").environ.get("OMP_NUM_THREADS", "")
+    if document["torch"]: document["torch"].update(threads=int(variable or 1), variable=variable)
     draw = random.Random({seed} + {started})
     if "--facts" in sys.argv: document["results"] = []
     for result in document["results"]: result["seconds"] *= {factor} * draw.uniform(1, {noise})
@@ -294,6 +311,33 @@ def test_one_thread_and_all_cores_by_default_and_the_build_decides_what_it_makes
     started = log.read_text().split()
     assert set(started) == {"None", "1", str(cores)}
     assert started.count("1") >= 16
+
+
+def test_another_number_of_threads_than_was_asked_is_a_finding(
+    project: Project, tmp_path: Path
+) -> None:
+    full = python(tmp_path, "full")
+    half = tmp_path / "half"
+    half.write_text(f'#!/bin/sh\nOMP_NUM_THREADS=7 exec {full} "$@"\n')
+    half.chmod(0o755)
+    says = "ran with 7 threads where 14 were asked: OMP_NUM_THREADS is 7 in its process"
+    for argv, side, code in (((str(half), full), "A", 1), ((full, str(half)), "B", 3)):
+        done = compare(project, argv[0], "--against", argv[1], "--threads", "14", "--json")
+        assert done.returncode == code, done.stderr
+        found = json.loads(done.stdout)
+        assert found["reasons"][1:] == [f"14 threads: {side} {says}"]
+        assert found["settings"][0]["mean"]["verdict"] == Verdict.EQUAL
+        assert f"{side} {says}" in unfolded(done.stderr)
+        assert f"{side}: 7 threads, not 14; pools" in done.stderr
+        assert json.loads((project.root / found["report"]).read_text())["outcome"] != "passed"
+
+
+def test_two_comparisons_at_once_are_refused(project: Project, tmp_path: Path) -> None:
+    a = python(tmp_path, "a")
+    with exclusive_lock(project.root, "compare.lock", "compares"):
+        done = compare(project, a, "--against", a)
+    assert done.returncode == 2
+    assert "another run compares here" in error_line(done)
 
 
 def test_bad_input_is_one_line_and_nothing_is_written(project: Project, tmp_path: Path) -> None:

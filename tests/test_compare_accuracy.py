@@ -6,20 +6,25 @@ and half of the threads are found, and that equal builds are equal.
 
 from __future__ import annotations
 
+import functools
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from built_files import small_project
-from conftest import error_line, unfolded
 
-from build_pytorch.compare.builds import ComparedBuild
+from build_pytorch.base.errors import ToolError
+from build_pytorch.compare.builds import ComparedBuild, wheel
+from build_pytorch.compare.comparison import judged
 from build_pytorch.compare.measurement import MeasuredSetting, Setting, measure, run_process
 from build_pytorch.results.ledger import Verdict
 
@@ -145,6 +150,14 @@ def test_equal_builds_are_never_called_slower_on_a_busy_machine(folder: Path) ->
     assert decided >= 0.95 * len(found)
 
 
+def test_half_of_the_threads_is_found(folder: Path) -> None:
+    half = compared(build(folder, HALVED="1"), build(folder), 2, rounds=8)
+    outcome, reasons = judged([half])
+    assert outcome == "failed"
+    says = "A ran with 1 thread where 2 were asked: OMP_NUM_THREADS is 1 in its process"
+    assert f"2 threads: {says}" in reasons
+
+
 def test_ten_percent_are_found_in_nine_of_ten_comparisons(folder: Path) -> None:
     slow = build(folder, FACTOR="1.1")
     found = [verdicts(compared(slow, build(folder), 1, rounds=16)) for _ in range(10)]
@@ -165,35 +178,62 @@ def wheel_file(folder: Path, version: str) -> None:
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n",
         f"{info}/WHEEL": tag,
         f"{info}/RECORD": "",
+        "torch/data": "x" * (3 << 20),  # uv names larger files only
     }
     with zipfile.ZipFile(folder / f"torch-{version}-py3-none-any.whl", "w") as archive:
         for path, text in files.items():
             archive.writestr(path, text)
 
 
-def test_a_wheel_is_installed_once_after_its_size_was_shown(tmp_path: Path, folder: Path) -> None:
-    project = small_project(tmp_path / "project", "cpu-avx2")
-    wheel_file(tmp_path, "2.10.0")
-    wheel_file(tmp_path, "2.9.0+cpu")
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexport PYTHONPATH={folder}\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    words = ["--threads", "1", "--minutes", "0.001", "--device", "cpu"]
-    env = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[str]:
+    """Return the address of an index of packages with two wheels."""
+    (tmp_path / "index/torch").mkdir(parents=True)
+    for version in ("2.10.0", "2.9.0+cpu"):
+        wheel_file(tmp_path / "index/torch", version)
+    serve = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "index"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
-    def run(*argv: str) -> subprocess.CompletedProcess[str]:
-        return project.run("invoke", "compare", *argv, *words, env=env)
 
-    for name in ("wheel:2.10.0", "wheel:2.9.0+cpu"):
-        done = run(str(python), "--against", name)
-        assert done.returncode in {0, 1, 3}, done.stderr
-        assert f"{name}: downloading 1 file, " in done.stdout
-        assert f"B: wheel {name[6:]}: PyTorch {name[6:]}, " in unfolded(done.stdout)
-    assert "downloading" not in run(str(python), "--against", "wheel:2.10.0").stdout
-    missing = run(str(python), "--against", "wheel:2.8.0")
-    assert missing.returncode == 2
-    assert "wheel:2.8.0: cannot be installed: ERROR: " in error_line(missing)
-    assert not (project.root / ".build-pytorch/wheels/2.8.0-python3.11/complete").exists()
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_a_wheel_is_installed_once_and_its_size_is_shown(
+    tmp_path: Path, index: str, installer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv = shutil.which("uv")
+    folders = [f for f in os.environ["PATH"].split(":") if not Path(f, "uv").exists()]
+    names = ["wheel:2.10.0"]
+    if installer == "pip":
+        # Its index is an argument of the command, which this pip ignores.
+        names.append("wheel:2.9.0+cpu")
+        monkeypatch.setenv("PIP_NO_INDEX", "1")
+        monkeypatch.setenv("PIP_FIND_LINKS", f"{index}/torch/")
+    elif uv is None:
+        pytest.skip("uv is not installed")
+    else:
+        folders.insert(0, str(Path(uv).parent))
+        monkeypatch.setenv("UV_DEFAULT_INDEX", index)
+    for name, value in (
+        ("PATH", ":".join(folders)), ("UV_NO_CACHE", "1"), ("PIP_NO_CACHE_DIR", "1"),
+    ):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    version = ".".join(map(str, sys.version_info[:2]))
+    for name in names:
+        said: list[str] = []
+        built = wheel(tmp_path, name, version, said.append)
+        assert said[0].startswith(f"{name}: installing into {tmp_path}")
+        assert re.fullmatch(r"  Downloading .*torch.* \(.*B\)", said[1])
+        report = run_process(built, Setting("cpu", 1), lambda _: None, "--facts").report
+        assert report.torch
+        assert report.torch.version == name[6:]
+        again: list[str] = []
+        assert wheel(tmp_path, name, version, again.append) == built
+        assert not again
+    with pytest.raises(ToolError, match=r"wheel:2.8.0: cannot be installed: .*[Nn]o "):
+        wheel(tmp_path, "wheel:2.8.0", version, said.append)
+    assert not list((tmp_path / ".build-pytorch/wheels").glob("2.8.0-*/complete"))
 
 
 if __name__ == "__main__":
@@ -208,7 +248,12 @@ if __name__ == "__main__":
             ("10 % slower, 1 thread", build(place, FACTOR="11"), 1, 20),
             ("half of the threads", build(place, FACTOR="10", HALVED=str(CORES // 2)), CORES, 5),
         ):
-            words = [verdicts(compared(other, same, cores, rounds=16)) for _ in range(count)]
-            runs = sum(Verdict.SLOWER in found for found in words)
+            runs = [compared(other, same, cores, rounds=16) for _ in range(count)]
+            words = [verdicts(run) for run in runs]
+            slower = sum(Verdict.SLOWER in found for found in words)
+            failed = sum(judged([run])[0] == "failed" for run in runs)
             total = Counter(verdict for found in words for verdict in found)
-            print(f"{title}: slower in {runs} of {count} runs; {dict(total)}", flush=True)
+            print(
+                f"{title}: slower in {slower} of {count} runs; {dict(total)}; failed: {failed}",
+                flush=True,
+            )

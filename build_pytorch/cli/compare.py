@@ -131,7 +131,10 @@ def _show_setting(screen: Screen, found: MeasuredSetting) -> None:
         )
         memory = f"; {context >> 20} MiB of device memory for its context" if context else ""
         memory += f", {clock} MHz" if clock else ""
-        screen.fold(f"  {side}: ", f"{counted(torch.threads, 'thread')}; pools: {pools}{memory}")
+        threads = counted(torch.threads, "thread")
+        if found.setting.threads not in {0, torch.threads}:
+            threads += f", not {found.setting.threads}"
+        screen.fold(f"  {side}: ", f"{threads}; pools: {pools}{memory}")
 
 
 def _row(screen: Screen, name: str, estimate: Estimate, times: str) -> str:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
-import msgspec
-import requests
 from msgspec import Struct
 
-from build_pytorch.base import foreign_json, outputs, paths, process
-from build_pytorch.base.console import counted
+from build_pytorch.base import paths
+from build_pytorch.base.console import visible
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.files import write_all, write_errors
+from build_pytorch.base.process_stream import StreamedProcess
 from build_pytorch.hardware.wheels import INDEX
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select_packages
@@ -26,12 +25,10 @@ from build_pytorch.results import artefacts
 from build_pytorch.results.artefacts import Artefact
 
 _WHEEL: Final = re.compile(r"wheel:(\d+(?:\.\d+)+)(?:\+(cpu|cu\d+))?")
-_GIB: Final = 1 << 30
-_UNPACKED: Final = 2.5
-"""Bytes on disk for each byte of a wheel: less than 2, such as for torch 2.10.0 and its CUDA."""
+_DOWNLOAD: Final = re.compile(r"(Downloading|Using cached) .*\(.*B\)$")
+"""A file and its size, as pip and uv print it."""
 
 Say = Callable[[str], object]
-Wait = Callable[[int], object]
 
 
 class ComparedBuild(Struct, frozen=True, kw_only=True):
@@ -90,11 +87,11 @@ def wheel_like(version: str, cuda: str | None) -> str:
     return f"wheel:{number[0] if number else version}+{line}"
 
 
-def wheel(root: Path, name: str, python: str, say: Say, on_wait: Wait) -> ComparedBuild:
+def wheel(root: Path, name: str, python: str, say: Say) -> ComparedBuild:
     """Return the virtualenv of an official wheel in the state folder; install it if it is missing.
 
     `python`: the Python version that is preferred, such as 3.13; without it that of this process.
-    `say` prints what is downloaded. Raises BuildPytorchError.
+    `say` prints what is downloaded and how large it is. Raises BuildPytorchError.
     """
     found = _WHEEL.fullmatch(name)
     assert found  # noqa: S101 - is_wheel
@@ -103,79 +100,35 @@ def wheel(root: Path, name: str, python: str, say: Say, on_wait: Wait) -> Compar
     folder = root / paths.STATE / "wheels" / f"{name[6:]}-{Path(base).name}"
     own, done = folder / "bin" / "python", folder / "complete"
     if not done.exists():
-        say(f"{name}: asking {f'{INDEX}{line}' if line else 'PyPI, or the index of pip'}")
-        with write_errors(folder):
-            outputs.make_state(root)
+        origin = f"{INDEX}{line}" if line else "PyPI, or the index of your own settings"
+        say(f"{name}: installing into {folder}, from {origin}")
         uv = shutil.which("uv")
-        seed = (
-            [uv, "venv", "--clear", "--seed", "-p", base] if uv else [base, "-m", "venv", "--clear"]
-        )
-        process.capture([*seed, str(folder)])
-        wanted = [f"torch=={version}{f'+{line}' if line else ''}"]
-        wanted += ["--index-url", f"{INDEX}{line}"] if line else []
-        dry_run = [str(own), "-m", "pip", "install", "--quiet", "--dry-run", "--report", "-"]
-        _announce(name, _run([*dry_run, *wanted], name, on_wait), folder, say)
-        install = (
-            [uv, "pip", "install", "-p", str(own)] if uv else [str(own), "-m", "pip", "install"]
-        )
-        _run([*install, "--quiet", *wanted], name, on_wait)
+        make = [uv, "venv", "-p", base] if uv else [base, "-m", "venv"]
+        install = [uv, "pip", "install", "-p"] if uv else []
+        install += [str(own)] if uv else [str(own), "-m", "pip", "install", "--no-color"]
+        index = ["--index-url", f"{INDEX}{line}"] if line else []
+        wanted = f"torch=={version}{f'+{line}' if line else ''}"
+        for argv in ([*make, "--clear", str(folder)], [*install, wanted, *index]):
+            _run(argv, name, say)
         with write_errors(done):
             write_all(folder, {done.name: b""})
     return ComparedBuild(label=f"wheel {name[6:]}", python=own)
 
 
-class _Origin(Struct):
-    url: str
+def _run(argv: list[str], name: str, say: Say) -> None:
+    """Run pip or uv; `say` gets each download. Raises ToolError with the line that says why not."""
+    last = error = "no output"
 
+    def take(lines: Sequence[bytes]) -> None:
+        nonlocal last, error
+        for text in filter(None, (line.decode(errors="replace").strip() for line in lines)):
+            last, error = text, text if "error" in text.lower() else error
+            if _DOWNLOAD.match(text):
+                say(f"  {visible(text)}")
 
-class _Download(Struct):
-    download_info: _Origin
+    async def run() -> int:
+        return await (await StreamedProcess.start(argv)).run(take)
 
-
-class _InstallReport(Struct):
-    install: tuple[_Download, ...]
-
-
-def _announce(name: str, report: str, folder: Path, say: Say) -> None:
-    """Print what a report of pip says is downloaded and how large it is.
-
-    Raises BuildPytorchError if the disk has no space for it.
-    """
-    try:
-        found = msgspec.convert(foreign_json.decode(report), _InstallReport)
-    except ValueError as error:
-        raise ToolError(f"pip: its report cannot be read: {error}") from None
-    urls = [item.download_info.url for item in found.install]
-    sizes = [_size(url) for url in urls]
-    total, unknown = sum(filter(None, sizes)), sizes.count(None)
-    files = f"{counted(len(urls), 'file')}, {total / _GIB:.2f} GiB" + (
-        f" and {unknown} of unknown size" if unknown else ""
-    )
-    say(f"{name}: downloading {files} into {folder}")
-    free = shutil.disk_usage(folder).free
-    if free < total * _UNPACKED:
-        need = total * _UNPACKED / _GIB
-        raise BuildPytorchError(
-            f"{folder}: {free / _GIB:.1f} GiB are free; {name} needs {need:.1f}"
-        )
-
-
-def _size(url: str) -> int | None:
-    """Return the size of a file, or None if nobody says it."""
-    parts = urlsplit(url)
-    try:
-        if parts.scheme == "file":
-            return Path(unquote(parts.path)).stat().st_size
-        answer = requests.head(url, allow_redirects=True, timeout=10)
-        return int(answer.headers["Content-Length"]) if answer.ok else None
-    except (OSError, KeyError, ValueError):  # requests' errors are OSErrors
-        return None
-
-
-def _run(argv: list[str], name: str, on_wait: Wait) -> str:
-    """Run pip or uv and return its output. Raises ToolError with the line that says why not."""
-    done = process.start(argv).finish(callback=on_wait)
-    if done.code:
-        lines = [line for line in done.tail.splitlines() if "ERROR" in line or "error" in line]
-        raise ToolError(f"{name}: cannot be installed: {(lines or [done.last_line])[-1]}")
-    return done.stdout
+    if asyncio.run(run()):
+        why = last if error == "no output" else error
+        raise ToolError(f"{name}: cannot be installed: {visible(why)}")

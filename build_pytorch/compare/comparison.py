@@ -12,7 +12,8 @@ from typing import Any
 
 from msgspec import Struct, structs, to_builtins
 
-from build_pytorch.base.console import ProgressLine
+from build_pytorch.base import outputs
+from build_pytorch.base.console import ProgressLine, counted
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.compare import builds, measurement
 from build_pytorch.compare.builds import ComparedBuild, Say
@@ -61,7 +62,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     machine: ComparedMachine
     settings: tuple[MeasuredSetting, ...]
     outcome: TestOutcome
-    """failed: A is slower; skipped: too noisy to tell."""
+    """failed: A is slower, or had other threads; skipped: nobody can tell."""
     reasons: tuple[str, ...]
     recorded: bool = False
     report: str = ""
@@ -81,7 +82,12 @@ class ComparisonWish(Struct, frozen=True, kw_only=True):
 
 
 def compare(matrix: Matrix, wish: ComparisonWish, say: Say) -> tuple[Comparison, ComparedBuild]:
-    """Measure A against B and record it. Returns A as well. Raises BuildPytorchError."""
+    """Measure A against B, alone, and record it. Returns A as well. Raises BuildPytorchError."""
+    with outputs.exclusive_lock(matrix.root, "compare.lock", "compares"):
+        return _compared(matrix, wish, say)
+
+
+def _compared(matrix: Matrix, wish: ComparisonWish, say: Say) -> tuple[Comparison, ComparedBuild]:
     load, cores = os.getloadavg()[0], wish.cores
     a, a_report = _checked(matrix, wish, wish.a, None, say)
     b, b_report = _checked(matrix, wish, wish.b, a_report, say)
@@ -121,7 +127,7 @@ def compare(matrix: Matrix, wish: ComparisonWish, say: Say) -> tuple[Comparison,
             against=b.label,
             machine=machine.class_,
             ratios={each.title: each.mean.ratio for each in found if each.mean},
-            verdicts={each.title: each.mean.verdict for each in found if each.mean},
+            verdicts={each.title: verdict(each) for each in found},
         ),
     )
     return structs.replace(result, report=report, recorded=recorded), a
@@ -130,16 +136,39 @@ def compare(matrix: Matrix, wish: ComparisonWish, say: Say) -> tuple[Comparison,
 def judged(
     settings: Sequence[MeasuredSetting],
 ) -> tuple[TestOutcome, tuple[str, ...]]:
-    """Return the outcome by the geometric means, and each of them in words."""
-    verdicts, reasons = [], []
+    """Return the outcome by the verdict of each setting, and each of them in words.
+
+    Raises BuildPytorchError where a setting has no workload.
+    """
+    reasons = []
     for each in settings:
         if each.mean is None:
             raise BuildPytorchError(f"{each.title}: A and B have no workload that both can run")
-        mean, verdict = each.mean, each.mean.verdict
-        reasons.append(f"{each.title}: {verdict}, {interval(mean)}")
-        verdicts.append(verdict)
+        texts = [f"{each.mean.verdict}, {interval(each.mean)}", *other_threads(each).values()]
+        reasons += [f"{each.title}: {text}" for text in texts]
     outcomes: dict[Verdict, TestOutcome] = {Verdict.SLOWER: "failed", Verdict.NOISY: "skipped"}
-    return outcomes.get(overall(verdicts), "passed"), tuple(reasons)
+    return outcomes.get(overall(map(verdict, settings)), "passed"), tuple(reasons)
+
+
+def verdict(found: MeasuredSetting) -> Verdict:
+    """Return the verdict of a setting: A is slow if it had other threads than were asked.
+
+    If only B had, nobody can tell.
+    """
+    others = other_threads(found)
+    if others or found.mean is None:
+        return Verdict.SLOWER if "A" in others else Verdict.NOISY
+    return found.mean.verdict
+
+
+def other_threads(found: MeasuredSetting) -> dict[str, str]:
+    """Return which of A and B ran with another number of threads than was asked, in words."""
+    asked, texts = found.setting.threads, {}
+    for side, torch in zip("AB", (report.torch for report in found.facts), strict=True):
+        if torch and asked and torch.threads != asked:
+            ran = f"{side} ran with {counted(torch.threads, 'thread')} where {asked} were asked"
+            texts[side] = f"{ran}: OMP_NUM_THREADS is {torch.variable or 'not set'} in its process"
+    return texts
 
 
 def interval(estimate: Estimate) -> str:
@@ -160,9 +189,7 @@ def _checked(
             raise BuildPytorchError("wheel: give its version, such as wheel:2.10.0")
         text = builds.wheel_like(other.torch.version, other.torch.cuda)
     if builds.is_wheel(text):
-        with _progress(f"installing {text}") as progress:
-            version = ".".join(python.split(".")[:2])
-            build = builds.wheel(matrix.root, text, version, say, progress.at)
+        build = builds.wheel(matrix.root, text, ".".join(python.split(".")[:2]), say)
     else:
         build = builds.build_of(matrix, text, wish.release)
     with _progress(f"starting {build.label}") as progress:

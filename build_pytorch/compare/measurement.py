@@ -42,6 +42,8 @@ class MeasuredTorch(Struct, frozen=True, kw_only=True):
     file: _Text
     cuda: _Text | None
     threads: _Count
+    variable: _Text = ""
+    """OMP_NUM_THREADS in the process."""
     cpu_capability: _Text
     pools: tuple[_Text, ...]
     config: _Text

@@ -25,14 +25,14 @@ import re
 import statistics
 import sys
 import time
+import timeit
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 Facts = dict[str, Any]
-Call = Callable[[], Any]
-Prepare = Callable[[Any, Any], Call]
+Run = Callable[[int], float]
+"""Takes a number of calls and returns the seconds that they took."""
 
 FORMAT = 1
 SECONDS, SHORTEST, FEWEST = 0.2, 0.3e-3, 5
@@ -44,165 +44,93 @@ POOLS = re.compile(
 
 
 class Workload(NamedTuple):
-    """One measured piece of work.
+    """One measured piece of work, in Python: `setup` runs once, `call` is timed.
 
-    `prepare` takes torch and a function that makes random tensors of a shape, and returns what is
-    timed; with `alone` it returns seconds that it measured itself. `capability`: the oldest GPU.
+    They see `torch`, `F` (torch.nn.functional) and `x`, which makes a random tensor of a shape.
+    `clock`: `device`; `host`, also on a GPU; or `once`, one call without a warm-up.
+    `capability`: the oldest GPU.
     """
 
     name: str
-    prepare: Callable[[Any, Any], Any]
-    alone: bool = False
+    setup: str
+    call: str
+    clock: str = "device"
     capability: tuple[int, int] = (0, 0)
 
 
-def products(count: int, size: int, dtype: str = "float32", precision: str = "highest") -> Prepare:
-    """Multiply so many pairs of square matrices in one call."""
-
-    def prepare(torch: Any, tensor: Any) -> Call:
-        torch.set_float32_matmul_precision(precision)
-        a, b = (tensor(count, size, size, dtype=dtype) for _ in range(2))
-        return partial(torch.mm, a[0], b[0]) if count == 1 else partial(torch.bmm, a, b)
-
-    return prepare
-
-
-def fp8_product(torch: Any, tensor: Any) -> Call:
-    """Multiply FP8 (e4m3) matrices with FP32 sums."""
-    a, b = (tensor(8192, 8192, dtype="float8_e4m3fn") for _ in range(2))
-    scales = dict.fromkeys(("scale_a", "scale_b"), torch.ones((), device=a.device))
-    return partial(torch._scaled_mm, a, b.t(), **scales, out_dtype=torch.bfloat16)
-
-
-def attention(*shape: int, dtype: str) -> Prepare:
-    """Compute scaled dot-product attention; `shape`: batch, heads, length, width."""
-    return lambda torch, tensor: partial(
-        torch.nn.functional.scaled_dot_product_attention,
-        *(tensor(*shape, dtype=dtype) for _ in range(3)),
-    )
-
-
-def convolution(images: int, size: int, dtype: str) -> Prepare:
-    """Convolve images of 64 channels with 3 x 3 filters."""
-    return lambda torch, tensor: partial(
-        torch.nn.functional.conv2d,
-        tensor(images, 64, size, size, dtype=dtype),
-        tensor(64, 64, 3, 3, dtype=dtype),
-        padding=1,
-    )
-
-
-def layer_norm(rows: int, width: int) -> Prepare:
-    """Normalise rows."""
-    return lambda torch, tensor: partial(
-        torch.nn.functional.layer_norm, tensor(rows, width), (width,), tensor(width), tensor(width)
-    )
-
-
-def elementwise(torch: Any, tensor: Any) -> Call:
-    """Run vectorised kernels and a reduction."""
-    x = tensor(200, 500)
-    return lambda: torch.tanh(x).mul(torch.exp(x)).add(torch.sigmoid(x)).sum()
-
-
-def embedding_bag(torch: Any, tensor: Any) -> Call:
-    """Sum 64 rows of a table for each of 512 bags."""
-    table, rows = tensor(50_000, 64), torch.randint(0, 50_000, (512, 64))
-    return partial(torch.nn.functional.embedding_bag, rows, table, mode="sum")
-
-
-def eigenvalues(torch: Any, tensor: Any) -> Call:
-    """Find the eigenvalues of a symmetric matrix, with LAPACK on a CPU."""
-    x = tensor(128, 128)
-    return partial(torch.linalg.eigh, x.add(x.t()))
-
-
-def encoder(torch: Any, tensor: Any) -> Call:
-    """Run an encoder layer forward and backward."""
-    layer = torch.nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True)
-    x = tensor(2, 32, 128)
-
-    def step() -> None:
-        with torch.enable_grad():
-            layer(x).sum().backward()
-
-    return step
-
-
-def small_operations(_torch: Any, tensor: Any) -> Call:
-    """Run 300 operations on a tiny tensor: the overhead of each call."""
-    x = tensor(8)
-
-    def run() -> None:
-        y = x
-        for _ in range(100):
-            y = y.add(x).mul(x).sub(x)
-
-    return run
-
-
-def launch_overhead(torch: Any, tensor: Any) -> float:
-    """Return the seconds of one launch by the clock of the host: 300 tiny kernels, 50 times."""
-    run = small_operations(torch, tensor)
-
-    def launched() -> None:
-        run()
-        torch.cuda.synchronize()
-
-    return on_cpu(launched) / 300
-
-
-def optimizer_step(torch: Any, tensor: Any) -> Call:
-    """Take a fused AdamW step of 128 million parameters."""
-    weights = [tensor(4096, 4096).requires_grad_() for _ in range(8)]
-    for weight in weights:
-        weight.grad = tensor(4096, 4096)
-    step: Call = torch.optim.AdamW(weights, fused=True).step
-    return step
-
-
-def compile_graph(torch: Any, tensor: Any) -> float:
-    """Return the seconds that torch.compile takes for a small graph, without a cache."""
-    os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
-    x, began = tensor(1024, 1024), time.perf_counter()
-    torch.compile(lambda x: torch.softmax(torch.tanh(x).mul(x), dim=1).sum())(x)
-    torch.cuda.synchronize()
-    return time.perf_counter() - began
-
-
+SMALL = """
+def small():
+    z = y
+    for _ in range(100):
+        z = z.add(y).mul(y).sub(y)
+y = x(8)
+"""
+ENCODER = """
+layer = torch.nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True)
+y = x(2, 32, 128)
+def step():
+    with torch.enable_grad():
+        layer(y).sum().backward()
+"""
+OPTIMIZER = """
+weights = [x(4096, 4096).requires_grad_() for _ in range(8)]
+for weight in weights:
+    weight.grad = x(4096, 4096)
+optimizer = torch.optim.AdamW(weights, fused=True)
+"""
+COMPILED = """
+import os
+os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
+def graph(z):
+    return torch.softmax(torch.tanh(z).mul(z), dim=1).sum()
+y = x(1024, 1024)
+"""
+FP8 = """
+a, b = (x(8192, 8192).to(torch.float8_e4m3fn) for _ in range(2))
+one = torch.ones((), device=a.device)
+"""
+SCALED = "torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)"
+ELEMENTWISE = "torch.tanh(y).mul(torch.exp(y)).add(torch.sigmoid(y)).sum()"
+ATTENTION = "F.scaled_dot_product_attention(q, k, v)"
+TABLE = "table, rows = x(50_000, 64), torch.randint(0, 50_000, (512, 64))"
+NORM = "F.layer_norm(y, w.shape, w, b)"
 CPU = (
-    Workload("matmul fp32 large", products(1, 384)),
-    Workload("matmul fp32 small", products(1, 64)),
-    Workload("matmul bf16 large", products(1, 128, "bfloat16")),
-    Workload("matmul bf16 small", products(1, 64, "bfloat16")),
-    Workload("batched matmul", products(64, 96)),
-    Workload("conv2d", convolution(2, 28, "float32")),
-    Workload("attention fp32", attention(1, 4, 256, 64, dtype="float32")),
-    Workload("attention bf16", attention(1, 4, 256, 64, dtype="bfloat16")),
-    Workload("element-wise", elementwise),
-    Workload("softmax", lambda torch, tensor: partial(torch.softmax, tensor(512, 1024), 1)),
-    Workload("layer norm", layer_norm(1024, 768)),
-    Workload("embedding bag", embedding_bag),
-    Workload("FFT", lambda torch, tensor: partial(torch.fft.fft, tensor(256, 1000))),
-    Workload("eigh", eigenvalues),
-    Workload(
-        "solve",
-        lambda torch, tensor: partial(torch.linalg.solve, tensor(256, 256), tensor(256, 16)),
-    ),
-    Workload("encoder layer", encoder),
-    Workload("300 small operations", small_operations),
+    Workload("matmul fp32 large", "a, b = x(2, 384, 384)", "torch.mm(a, b)"),
+    Workload("matmul fp32 small", "a, b = x(2, 64, 64)", "torch.mm(a, b)"),
+    Workload("matmul bf16 large", "a, b = x(2, 128, 128).bfloat16()", "torch.mm(a, b)"),
+    Workload("matmul bf16 small", "a, b = x(2, 64, 64).bfloat16()", "torch.mm(a, b)"),
+    Workload("batched matmul", "a, b = x(2, 64, 96, 96)", "torch.bmm(a, b)"),
+    Workload("conv2d", "y, w = x(2, 64, 28, 28), x(64, 64, 3, 3)", "F.conv2d(y, w, padding=1)"),
+    Workload("attention fp32", "q, k, v = x(3, 1, 4, 256, 64)", ATTENTION),
+    Workload("attention bf16", "q, k, v = x(3, 1, 4, 256, 64).bfloat16()", ATTENTION),
+    Workload("element-wise", "y = x(200, 500)", ELEMENTWISE),
+    Workload("softmax", "y = x(512, 1024)", "torch.softmax(y, 1)"),
+    Workload("layer norm", "y, w, b = x(1024, 768), x(768), x(768)", NORM),
+    Workload("embedding bag", TABLE, "F.embedding_bag(rows, table, mode='sum')"),
+    Workload("FFT", "y = x(256, 1000)", "torch.fft.fft(y)"),
+    Workload("eigh", "y = x(128, 128); y = y.add(y.t())", "torch.linalg.eigh(y)"),
+    Workload("solve", "a, b = x(256, 256), x(256, 16)", "torch.linalg.solve(a, b)"),
+    Workload("encoder layer", ENCODER, "step()"),
+    Workload("300 small operations", SMALL, "small()"),
 )
+TF32 = "torch.set_float32_matmul_precision('high'); a, b = x(2, 8192, 8192)"
 GPU = (
-    Workload("matmul fp16", products(1, 8192, "float16")),
-    Workload("matmul bf16", products(1, 8192, "bfloat16")),
-    Workload("matmul tf32", products(1, 8192, precision="high")),
-    Workload("matmul fp8", fp8_product, capability=(8, 9)),
-    Workload("attention bf16", attention(8, 16, 4096, 128, dtype="bfloat16")),
-    Workload("conv2d fp16", convolution(256, 112, "float16")),
-    Workload("layer norm", layer_norm(1 << 16, 8192)),
-    Workload("fused optimizer step", optimizer_step),
-    Workload("launch overhead", launch_overhead, alone=True),
-    Workload("torch.compile", compile_graph, alone=True),
+    Workload("matmul fp16", "a, b = x(2, 8192, 8192).half()", "torch.mm(a, b)"),
+    Workload("matmul bf16", "a, b = x(2, 8192, 8192).bfloat16()", "torch.mm(a, b)"),
+    Workload("matmul tf32", TF32, "torch.mm(a, b)"),
+    Workload("matmul fp8", FP8, SCALED, capability=(8, 9)),
+    Workload("attention bf16", "q, k, v = x(3, 8, 16, 4096, 128).bfloat16()", ATTENTION),
+    Workload(
+        "conv2d fp16",
+        "y, w = x(256, 64, 112, 112).half(), x(64, 64, 3, 3).half()",
+        "F.conv2d(y, w, padding=1)",
+    ),
+    Workload("layer norm", "y, w, b = x(1 << 16, 8192), x(8192), x(8192)", NORM),
+    Workload("fused optimizer step", OPTIMIZER, "optimizer.step()"),
+    Workload("launch overhead", SMALL, "small(); torch.cuda.synchronize()", "host"),
+    Workload(
+        "torch.compile", COMPILED, "torch.compile(graph)(y); torch.cuda.synchronize()", "once"
+    ),
 )
 WORKLOADS = {"cpu": CPU, "gpu": GPU}
 STARTS = {"cpu": "import torch", "gpu": "import to first kernel"}
@@ -214,30 +142,24 @@ def names(kind: str) -> list[str]:
     return [STARTS[kind], *(workload.name for workload in WORKLOADS[kind])]
 
 
-def on_cpu(call: Call) -> float:
+def on_host(run: Run) -> float:
     """Return the seconds of one call in the fastest batch."""
-    call()
-    began = time.perf_counter()
-    call()
-    calls = max(1, round(SHORTEST / max(time.perf_counter() - began, 1e-9)))
+    run(1)
+    calls = max(1, round(SHORTEST / max(run(1), 1e-9)))
     batches: list[float] = []
     end = time.perf_counter() + SECONDS
     while len(batches) < FEWEST or time.perf_counter() < end:
-        began = time.perf_counter()
-        for _ in range(calls):
-            call()
-        batches.append((time.perf_counter() - began) / calls)
+        batches.append(run(calls) / calls)
     return min(batches)
 
 
-def on_gpu(torch: Any, call: Call) -> float:
+def on_gpu(torch: Any, run: Run) -> float:
     """Return the median of the device seconds of one call."""
 
     def batch(calls: int) -> float:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        for _ in range(calls):
-            call()
+        run(calls)
         end.record()
         end.synchronize()
         return float(begin.elapsed_time(end)) / 1e3 / calls
@@ -250,17 +172,24 @@ def on_gpu(torch: Any, call: Call) -> float:
 def measured(torch: Any, device: str, workload: Workload) -> Facts:
     """Return the seconds of one call, or why there are none."""
 
-    def tensor(*shape: int, dtype: str = "float32") -> Any:
-        return torch.randn(*shape, device=device).to(getattr(torch, dtype))
+    def x(*shape: int) -> Any:
+        return torch.randn(*shape, device=device)
 
     if device != "cpu" and torch.cuda.get_device_capability(device) < workload.capability:
         return {"name": workload.name, "error": "needs a newer GPU"}
     try:
         torch.manual_seed(0)
+        torch.set_float32_matmul_precision("highest")
+        seen = {"torch": torch, "F": torch.nn.functional, "x": x}
         with torch.no_grad():
-            seconds = workload.prepare(torch, tensor)
-            if not workload.alone:
-                seconds = on_cpu(seconds) if device == "cpu" else on_gpu(torch, seconds)
+            exec(workload.setup, seen)  # noqa: S102 - of this file
+            run = timeit.Timer(workload.call, globals=seen).timeit
+            if workload.clock == "once":
+                seconds = run(1)
+            elif device == "cpu" or workload.clock == "host":
+                seconds = on_host(run)
+            else:
+                seconds = on_gpu(torch, run)
     except Exception as error:
         return {"name": workload.name, "error": one_line(error)}
     return {"name": workload.name, "seconds": seconds}
@@ -280,6 +209,7 @@ def torch_facts(torch: Any) -> Facts:
         "file": torch.__file__,
         "cuda": torch.version.cuda,
         "threads": torch.get_num_threads(),
+        "variable": os.environ.get("OMP_NUM_THREADS", ""),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "pools": sorted({found[0] for found in pools}),
         "config": torch.__config__.show(),
