@@ -154,7 +154,7 @@ TORCH = {
 def document(**seconds: float) -> dict[str, Any]:
     results = [{"name": name, "seconds": seconds.get(name, 1.0)} for name in NAMES]
     return {
-        "format": 1, "python": "3.13.1", "declared": NAMES, "torch": TORCH, "resident": 1 << 28,
+        "format": 1, "python": "3.13.1", "torch": TORCH, "resident": 1 << 28,
         "results": results,
     }  # fmt: skip
 
@@ -220,7 +220,7 @@ import json, random, sys
 if sys.argv[1].endswith("workload_script.py"):
     document = json.loads({document!r})
     variable = __import__("os").environ.get("OMP_NUM_THREADS", "")
-    if document["torch"]: document["torch"].update(threads=int(variable or 1), variable=variable)
+    document["torch"].update(threads=int(variable or 1), variable=variable)
     draw = random.Random({seed} + {started})
     if "--facts" in sys.argv: document["results"] = []
     for result in document["results"]: result["seconds"] *= {factor} * draw.uniform(1, {noise})
@@ -355,7 +355,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(project: Project, tmp_path
         (["wheel", "--against", good], "wheel: give its version, such as wheel:2.10.0"),
         ([good, "--against", "wheel:new"], "write wheel, wheel:2.10.0 or wheel:2.10.0+cu128"),
         ([good, "--against", str(crashes)], "Python ended by SIGABRT"),
-        ([good, "--against", python(tmp_path, "empty", torch=None, error="no \x1b[31mtorch")],
+        ([good, "--against", python(tmp_path, "empty", torch={}, error="no \x1b[31mtorch")],
          r"torch does not work: no \x1b[31mtorch"),
         ([good, "--against", python(tmp_path, "odd", resident=-1)], "its output is not a report"),
         ([good, "--against", python(tmp_path, "large", format="x" * (17 << 20))], "larger than"),

@@ -256,11 +256,31 @@ def test_a_checkout_of_pytorch_in_the_own_folder_hides_the_installed_one(
     assert f"{hides}, and: ImportError: no module torch._C cd /" in said(done)
 
 
-def test_without_torch_the_command_installs_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "repair"),
+    [
+        ("", "{python} -m pip install torch==2."),
+        (
+            "importlib.util.find_spec = lambda name: None",
+            "uv pip install --python {python} torch==",
+        ),
+        ("os.access = lambda path, mode: False", "python3 -m venv torch-env && torch-env/bin/pip "),
+        ("sys.prefix = sys.base_prefix", "python3 -m venv torch-env && torch-env/bin/pip "),
+    ],
+    ids=["pip", "without pip", "read-only", "of the distribution"],
+)
+def test_without_torch_the_command_installs_it(tmp_path: Path, before: str, repair: str) -> None:
+    stdlib = tmp_path / "stdlib"
+    stdlib.mkdir()
+    (stdlib / "EXTERNALLY-MANAGED").touch()
+    changed = f"sysconfig.get_paths = lambda: {{'stdlib': {str(stdlib)!r}, 'purelib': '/tmp'}}"
+    lines = ["import importlib.util, os, sys, sysconfig", changed, before]
+    (tmp_path / "sitecustomize.py").write_text("\n".join(lines))
     python = python_with(tmp_path, tmp_path)
     done = doctor(str(python), "--gpu", "H100", "--driver", "580.95.05")
     assert "no torch is installed" in done.stdout
-    assert "-m pip install --force-reinstall torch==2." in said(done)
+    assert repair.format(python=python) in said(done)
+    assert "reinstall" not in said(done)
     assert done.returncode == 1
 
 

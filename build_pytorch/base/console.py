@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 import msgspec
 
@@ -157,6 +157,14 @@ class ProgressLine:
         self._progress.start()
         # rich hides the cursor; an exception must not leave it so
         atexit.register(self._progress.stop)
+
+    def __enter__(self) -> Self:
+        """Return the line, which the end of the block removes."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Remove the line."""
+        self.end()
 
     def at(self, done: int = 0) -> None:
         """Show that `done` of `total` are done, and the time."""

@@ -251,7 +251,9 @@ class CompareOptions(CommandOptions, frozen=True):
         tuple[int, ...], "N", "threads on the CPU; may be repeated (default: 1, all cores)",
         Meta(ge=1, le=4096),
     ] = ()  # fmt: skip
-    minutes: Annotated[float, "MINUTES", "time after 8 rounds of each setting"] = 10.0
+    minutes: Annotated[
+        float, "MINUTES", "time for all settings; each has 8 rounds in any case (default: 10)"
+    ] = 10.0
     list: Annotated[bool, "list the workloads and run none"] = False
     show: Annotated[bool, "print all recorded comparisons and run none"] = False
     json: _Json = False

@@ -121,20 +121,17 @@ def _show_setting(screen: Screen, found: MeasuredSetting) -> None:
         screen.line(_row(screen, _MEAN, found.mean, " " * 18))
     for name, why in found.missing.items():
         screen.fold(f"  {name}: not measured: ", why)
-    for side, context, clock, report in zip(
-        "AB", found.contexts, found.clocks, found.facts, strict=True
-    ):
-        if (torch := report.torch) is None:
-            continue
-        pools = (
-            ", ".join("/".join(path.split("/")[-2:]) for path in torch.pools) or "none of a library"
-        )
-        memory = f"; {context >> 20} MiB of device memory for its context" if context else ""
-        memory += f", {clock} MHz" if clock else ""
+    for side, facts in zip("AB", found.facts, strict=True):
+        torch = facts.report.torch
+        pools = ", ".join("/".join(path.split("/")[-2:]) for path in torch.pools)
         threads = counted(torch.threads, "thread")
         if found.setting.threads not in {0, torch.threads}:
             threads += f", not {found.setting.threads}"
-        screen.fold(f"  {side}: ", f"{threads}; pools: {pools}{memory}")
+        said = [threads, f"pools: {pools or 'none of a library'}"]
+        if facts.report.gpu:
+            said.append(f"{facts.context >> 20} MiB of device memory for its context")
+            said.append(f"{facts.clock} MHz")
+        screen.fold(f"  {side}: ", "; ".join(said))
 
 
 def _row(screen: Screen, name: str, estimate: Estimate, times: str) -> str:

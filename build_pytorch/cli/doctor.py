@@ -87,12 +87,9 @@ def _python(names: tuple[str, ...]) -> str:
 
 def _asked(python: str) -> tuple[InstalledTorch, ImportedTorch]:
     """Return what a Python says of its torch. Raises BuildPytorchError if it is no Python."""
-    progress = ProgressLine(f"importing the torch of {python}", 0)
-    try:
-        text = files.read_named(Path(torch_facts.__file__)).decode()
+    text = files.read_named(Path(torch_facts.__file__)).decode()
+    with ProgressLine(f"importing the torch of {python}", 0) as progress:
         ran = process.start([python, "-"], stdin=text).finish(_SECONDS, progress.at)
-    finally:
-        progress.end()
     first, _, second = ran.stdout.partition("\n")
     try:
         installed = msgspec.convert(foreign_json.decode(first), InstalledTorch)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,8 @@ from build_pytorch.results import evidence
 from build_pytorch.results.ledger import ComparedFacts, TestOutcome, Verdict
 
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+_FIRST_SECONDS = 180
+"""Maximum time for the first import, which may come from a cold network file system."""
 
 
 class ComparedSide(Struct, frozen=True, kw_only=True):
@@ -98,7 +99,7 @@ def _compared(matrix: Matrix, wish: ComparisonWish, say: Say) -> tuple[Compariso
         now = time.monotonic()
         found.append(_measured((a, b), setting, now + max(0, end - now) / (len(settings) - index)))
     here = detect.this_machine()
-    gpus = [each.facts[0].gpu.name for each in found if each.facts[0].gpu]
+    gpus = [gpu.name for each in found if (gpu := each.facts[0].report.gpu)]
     machine = ComparedMachine(
         class_=", ".join([here.cpu.model or "unknown CPU", f"{cores} cores", *gpus]),
         description=saved_machines.document(here),
@@ -108,8 +109,8 @@ def _compared(matrix: Matrix, wish: ComparisonWish, say: Say) -> tuple[Compariso
     )
     outcome, reasons = judged(found)
     result = Comparison(
-        a=_side(a, found[0].facts[0]),
-        b=_side(b, found[0].facts[1]),
+        a=_side(a, found[0].facts[0].report),
+        b=_side(b, found[0].facts[1].report),
         machine=machine,
         settings=tuple(found),
         outcome=outcome,
@@ -164,8 +165,8 @@ def verdict(found: MeasuredSetting) -> Verdict:
 def other_threads(found: MeasuredSetting) -> dict[str, str]:
     """Return which of A and B ran with another number of threads than was asked, in words."""
     asked, texts = found.setting.threads, {}
-    for side, torch in zip("AB", (report.torch for report in found.facts), strict=True):
-        if torch and asked and torch.threads != asked:
+    for side, torch in zip("AB", (facts.report.torch for facts in found.facts), strict=True):
+        if asked and torch.threads != asked:
             ran = f"{side} ran with {counted(torch.threads, 'thread')} where {asked} were asked"
             texts[side] = f"{ran}: OMP_NUM_THREADS is {torch.variable or 'not set'} in its process"
     return texts
@@ -185,16 +186,18 @@ def _checked(
     """
     python = other.python if other else platform.python_version()
     if text == "wheel":
-        if not (other and other.torch):
+        if other is None:
             raise BuildPytorchError("wheel: give its version, such as wheel:2.10.0")
         text = builds.wheel_like(other.torch.version, other.torch.cuda)
     if builds.is_wheel(text):
         build = builds.wheel(matrix.root, text, ".".join(python.split(".")[:2]), say)
     else:
         build = builds.build_of(matrix, text, wish.release)
-    with _progress(f"starting {build.label}") as progress:
-        report = measurement.run_process(build, Setting("cpu", 0), progress.at, "--facts").report
-    file = report.torch.file if report.torch else ""
+    with ProgressLine(f"starting {build.label}", 0) as progress:
+        facts = measurement.run_process(
+            build, Setting("cpu", 0), progress.at, "--facts", limit=_FIRST_SECONDS
+        )
+    report, file = facts.report, facts.report.torch.file
     is_torch = build.artefact and not isinstance(build.package, CompanionPackage)
     if build.artefact and is_torch and not build.artefact.holds(file):
         raise BuildPytorchError(f"{build.label}: imports another torch, {file}")
@@ -207,7 +210,7 @@ def _settings(wish: ComparisonWish, reports: Sequence[ProcessReport]) -> list[Se
     on_cpu = [Setting("cpu", number) for number in threads]
     if wish.device:
         return on_cpu if wish.device == "cpu" else [Setting(wish.device, 0)]
-    can_use_gpu = all(report.torch and report.torch.cuda for report in reports)
+    can_use_gpu = all(report.torch.cuda for report in reports)
     gpu = [Setting("0", 0)] if can_use_gpu and detect.read_nvml().gpus else []
     return on_cpu + gpu
 
@@ -215,7 +218,7 @@ def _settings(wish: ComparisonWish, reports: Sequence[ProcessReport]) -> list[Se
 def _measured(both: Sequence[ComparedBuild], setting: Setting, end: float) -> MeasuredSetting:
     """Measure one setting until the time `end`, with a line of progress."""
     began = time.monotonic()
-    with _progress(setting.title, max(1, round(end - began))) as progress:
+    with ProgressLine(setting.title, max(1, round(end - began))) as progress:
 
         def at(_: int = 0) -> None:
             progress.at(round(time.monotonic() - began))
@@ -233,21 +236,12 @@ def _measured(both: Sequence[ComparedBuild], setting: Setting, end: float) -> Me
         )
 
 
-@contextlib.contextmanager
-def _progress(what: str, total: int = 0) -> Iterator[ProgressLine]:
-    progress = ProgressLine(what, total)
-    try:
-        yield progress
-    finally:
-        progress.end()
-
-
 def _side(build: ComparedBuild, report: ProcessReport) -> ComparedSide:
     return ComparedSide(
         label=build.label,
         python=str(build.python),
-        torch=report.torch.version if report.torch else "",
-        cuda=report.torch.cuda if report.torch else None,
+        torch=report.torch.version,
+        cuda=report.torch.cuda,
         output=str(build.artefact.output) if build.artefact else "",
         closure=builds.closure_bytes(build),
         resident=report.resident,

@@ -17,7 +17,7 @@ from build_pytorch.base import foreign_json, process
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.compare import workload_script
 from build_pytorch.compare.builds import ComparedBuild
-from build_pytorch.compare.ratio_statistics import Estimate, Pair, estimates
+from build_pytorch.compare.ratio_statistics import Estimate, Pair, Seconds, estimates
 from build_pytorch.hardware.detect import GpuClocks, gpu_clocks
 from build_pytorch.smoke.script import ending
 
@@ -27,7 +27,7 @@ _MOST_REPEATED: Final = 8
 """Disturbed rounds of one setting that are run again; later ones count as they are."""
 _JUMP: Final = 0.5
 """Cores that other work keeps busy beyond the usual: more is a disturbance."""
-_SECONDS: Final = 600
+SECONDS: Final = 600.0
 """Maximum seconds of one process."""
 _VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -38,16 +38,16 @@ _Text = Annotated[str, Meta(max_length=20_000)]
 class MeasuredTorch(Struct, frozen=True, kw_only=True):
     """What torch says of itself, and the libraries with pools of threads that it loaded."""
 
-    version: _Text
-    file: _Text
-    cuda: _Text | None
-    threads: _Count
+    version: _Text = ""
+    file: _Text = ""
+    cuda: _Text | None = None
+    threads: _Count = 0
     variable: _Text = ""
     """OMP_NUM_THREADS in the process."""
-    cpu_capability: _Text
-    pools: tuple[_Text, ...]
-    config: _Text
-    parallel: _Text
+    cpu_capability: _Text = ""
+    pools: tuple[_Text, ...] = ()
+    config: _Text = ""
+    parallel: _Text = ""
 
 
 class MeasuredGpu(Struct, frozen=True, kw_only=True):
@@ -67,16 +67,20 @@ class MeasuredWorkload(Struct, frozen=True, kw_only=True):
 
 
 class ProcessReport(Struct, frozen=True, kw_only=True):
-    """The document of workload_script.py."""
+    """The document of workload_script.py. `error`: why torch does not work."""
 
     format: Literal[1]
     python: _Text
-    declared: tuple[_Text, ...]
     error: _Text = ""
-    torch: MeasuredTorch | None = None
+    torch: MeasuredTorch = MeasuredTorch()
     gpu: MeasuredGpu | None = None
     resident: _Count = 0
     results: tuple[MeasuredWorkload, ...] = ()
+
+    @property
+    def seconds(self) -> Seconds:
+        """The seconds of one call by workload."""
+        return {each.name: each.seconds for each in self.results if each.seconds is not None}
 
 
 class Setting(Struct, frozen=True):
@@ -114,15 +118,13 @@ class MeasuredSetting(Struct, frozen=True, kw_only=True):
     mean: Estimate | None
     """Geometric mean of the ratios."""
     workloads: dict[str, Estimate]
-    seconds: dict[str, tuple[float, float]]
+    seconds: dict[str, tuple[float, ...]]
     """Median seconds of A and B by workload."""
     missing: dict[str, str]
     """Workloads that A or B could not run, with the reason."""
     repeated: dict[str, int]
     """How many rounds were run again, by reason."""
-    facts: tuple[ProcessReport, ProcessReport]
-    contexts: tuple[int, int]
-    clocks: tuple[int, int]
+    facts: tuple[ProcessFacts, ProcessFacts]
     rounds: tuple[Pair, ...]
 
 
@@ -130,25 +132,31 @@ Runner = Callable[[ComparedBuild, Setting], ProcessFacts]
 
 
 def run_process(
-    build: ComparedBuild, setting: Setting, on_wait: Callable[[int], object], *options: str
+    build: ComparedBuild,
+    setting: Setting,
+    on_wait: Callable[[int], object],
+    *options: str,
+    limit: float = SECONDS,
 ) -> ProcessFacts:
-    """Run the script once in a build. Raises BuildPytorchError with the reason if that fails."""
+    """Run the script once in a build, for `limit` seconds at most.
+
+    Raises BuildPytorchError with the reason if that fails.
+    """
     argv = [str(build.python), workload_script.__file__, "--device", setting.device, *options]
     threads = dict.fromkeys(_VARIABLES, str(setting.threads)) if setting.threads else {}
     env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONDONTWRITEBYTECODE": "1", **threads}
-    gpu = None if setting.device == "cpu" else int(setting.device)
-    free = 0 if gpu is None else gpu_clocks(gpu).free
     seen: list[GpuClocks] = []
 
     def look(done: int) -> None:
-        if gpu is not None:
-            seen.append(gpu_clocks(gpu))
+        if setting.device != "cpu":
+            seen.append(gpu_clocks(int(setting.device)))
         on_wait(done)
 
+    look(0)
     before, began = _busy_seconds(), time.monotonic()
-    result = process.start(argv, env={**build.env, **env}).finish(_SECONDS, look)
+    result = process.start(argv, env={**build.env, **env}).finish(limit, look)
     others = (_busy_seconds() - before) / max(time.monotonic() - began, 1e-3)
-    problem = f"no answer after {_SECONDS} s" if result.expired else ""
+    problem = f"no answer after {limit:g} s" if result.expired else ""
     if result.code and not problem:
         problem = f"Python {ending(result.code)}: {result.last_line}"
     try:
@@ -156,18 +164,17 @@ def run_process(
             {} if problem else foreign_json.decode(result.stdout), ProcessReport
         )
     except ValueError as error:
-        raise BuildPytorchError(
-            f"{build.label}: {problem or f'its output is not a report: {error}'}"
-        ) from None
+        why = problem or f"its output is not a report: {error}"
+        raise BuildPytorchError(f"{build.label}: {why}") from None
     if report.error:
         raise BuildPytorchError(f"{build.label}: torch does not work: {report.error}")
-    context = max(0, free - report.gpu.free) if free and report.gpu else 0
+    first = seen[0].free if seen else 0
     return ProcessFacts(
         report=report,
         others=max(0, others),
-        throttled=tuple(sorted({reason for clocks in seen for reason in clocks.throttled})),
-        clock=max((clocks.clock for clocks in seen), default=0),
-        context=context,
+        throttled=tuple(sorted({reason for clocks in seen[1:] for reason in clocks.throttled})),
+        clock=max((clocks.clock for clocks in seen[1:]), default=0),
+        context=max(0, first - report.gpu.free) if first and report.gpu else 0,
     )
 
 
@@ -206,7 +213,7 @@ def measure(
         if why and repeated.total() < _MOST_REPEATED and not is_over():
             repeated[why] += 1
             continue
-        rounds.append((_seconds(both[0].report), _seconds(both[1].report)))
+        rounds.append((both[0].report.seconds, both[1].report.seconds))
         if len(rounds) < ROUNDS:
             continue
         found, mean = estimates(rounds)
@@ -217,12 +224,16 @@ def measure(
         title=setting.title,
         mean=mean,
         workloads=found,
-        seconds={name: (_median(rounds, 0, name), _median(rounds, 1, name)) for name in found},
+        seconds={
+            name: tuple(
+                statistics.median(side[name] for side in sides)
+                for sides in zip(*rounds, strict=True)
+            )
+            for name in found
+        },
         missing=_missing(builds, both, found),
         repeated=dict(repeated),
-        facts=(both[0].report, both[1].report),
-        contexts=(both[0].context, both[1].context),
-        clocks=(both[0].clock, both[1].clock),
+        facts=both,
         rounds=tuple(rounds),
     )
 
@@ -246,11 +257,3 @@ def disturbance(both: Sequence[ProcessFacts], usual: Sequence[float]) -> str:
     if len(usual) > 1 and max(facts.others for facts in both) > statistics.median(usual) + _JUMP:
         return "load jumped"
     return ""
-
-
-def _seconds(report: ProcessReport) -> dict[str, float]:
-    return {each.name: each.seconds for each in report.results if each.seconds is not None}
-
-
-def _median(rounds: Sequence[Pair], side: int, name: str) -> float:
-    return statistics.median(pair[side][name] for pair in rounds)

@@ -217,13 +217,6 @@ def torch_facts(torch: Any) -> Facts:
     }
 
 
-def gpu_facts(torch: Any, device: str) -> Facts:
-    """Return the GPU and its free memory after the first kernel."""
-    gpu = torch.cuda.get_device_properties(device)
-    free = torch.cuda.mem_get_info(device)[0]
-    return {"name": gpu.name, "capability": f"{gpu.major}.{gpu.minor}", "free": free}
-
-
 def resident() -> int:
     """Return the bytes of memory that this process holds; 0 where that is unknown."""
     status = Path("/proc/self/status")
@@ -234,7 +227,7 @@ def resident() -> int:
 def document(device: str, wanted: list[str], *, facts_only: bool) -> Facts:
     """Import torch, time the wanted workloads (empty: all) and return the document."""
     kind, name = ("cpu", "cpu") if device == "cpu" else ("gpu", f"cuda:{device}")
-    found: Facts = {"format": FORMAT, "python": platform.python_version(), "declared": names(kind)}
+    found: Facts = {"format": FORMAT, "python": platform.python_version()}
     began, used = time.perf_counter(), time.process_time()
     try:
         torch = importlib.import_module("torch")
@@ -244,7 +237,9 @@ def document(device: str, wanted: list[str], *, facts_only: bool) -> Facts:
             torch.cuda.set_device(name)
             torch.ones(1, device=name).add(1).item()
             seconds = time.perf_counter() - began
-            found["gpu"] = gpu_facts(torch, name)
+            gpu, free = torch.cuda.get_device_properties(name), torch.cuda.mem_get_info(name)[0]
+            capability = f"{gpu.major}.{gpu.minor}"
+            found["gpu"] = {"name": gpu.name, "capability": capability, "free": free}
     except BaseException as error:  # a broken torch may raise anything
         return {**found, "error": one_line(error)}
     results = [{"name": STARTS[kind], "seconds": seconds}]

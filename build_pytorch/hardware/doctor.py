@@ -45,6 +45,9 @@ class InstalledTorch(Struct, frozen=True, kw_only=True):
     packages: tuple[TorchPackage, ...]
     conda: bool
     """Whether conda installed a package pytorch."""
+    pip: bool = True
+    closed: bool = False
+    """Whether pip would refuse to install into this Python."""
     visible_devices: _Text | None
 
     def origin(self, folder: str) -> Literal["Nix", "Debian", "conda", "wheel", "source folder"]:
@@ -113,13 +116,13 @@ class Installation(Struct, frozen=True, kw_only=True):
 
     def _installer(self) -> str:
         """Return the beginning of the command; only pip and uv change what they installed."""
-        python = shlex.quote(self.python)
-        folder = self.torch.folder or next(iter(self.installed.folders), "")
-        if folder and self.installed.origin(folder) != "wheel":
+        python, installed = shlex.quote(self.python), self.installed
+        folder = self.torch.folder or next(iter(installed.folders), "")
+        if installed.closed or (folder and installed.origin(folder) != "wheel"):
             return "python3 -m venv torch-env && torch-env/bin/pip install"
-        if any(each.installer == "uv" for each in self.installed.packages):
-            return f"uv pip install --python {python} --reinstall"
-        return f"{python} -m pip install --force-reinstall"
+        if not installed.pip or any(each.installer == "uv" for each in installed.packages):
+            return f"uv pip install --python {python}{' --reinstall' * bool(folder)}"
+        return f"{python} -m pip install{' --force-reinstall' * bool(folder)}"
 
 
 def diagnose(case: Installation) -> tuple[DoctorFinding, ...]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
 import resource
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +38,19 @@ def installed() -> dict[str, Any]:
             for package in importlib.metadata.distributions(name="torch")
         ],
         "conda": any(Path(sys.prefix, "conda-meta").glob("pytorch-*.json")),
+        "pip": importlib.util.find_spec("pip") is not None,
+        "closed": _is_closed(),
         "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
+
+
+def _is_closed() -> bool:
+    """Return whether pip would refuse: another package manager owns this Python (PEP 668)."""
+    paths = sysconfig.get_paths()
+    is_owned = (
+        Path(paths["stdlib"], "EXTERNALLY-MANAGED").exists() and sys.prefix == sys.base_prefix
+    )
+    return is_owned or not os.access(paths["purelib"], os.W_OK)
 
 
 def imported() -> dict[str, Any]:
