@@ -86,7 +86,7 @@ def graph(z):
 y = x(1024, 1024)
 """
 FP8 = """
-a, b = (x(8192, 8192).to(torch.float8_e4m3fn) for _ in range(2))
+a, b = (x(10240, 10240).to(torch.float8_e4m3fn) for _ in range(2))
 one = torch.ones((), device=a.device)
 """
 SCALED = "torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)"
