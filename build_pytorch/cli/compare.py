@@ -7,12 +7,13 @@ from typing import Final
 
 from msgspec import to_builtins
 
+from build_pytorch.base import outputs
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, exit_code_of
 from build_pytorch.build.build_obstacles import usable_cpus
 from build_pytorch.cli.commands import CompareOptions
 from build_pytorch.compare import comparison, workload_script
-from build_pytorch.compare.comparison import Comparison, ComparisonWish
+from build_pytorch.compare.comparison import Comparison
 from build_pytorch.compare.measurement import MeasuredSetting
 from build_pytorch.compare.ratio_statistics import Estimate
 from build_pytorch.matrix import matrix_reader
@@ -43,16 +44,17 @@ def run(options: CompareOptions) -> int:
         raise BuildPytorchError(f"--minutes {options.minutes:g}: give minutes, more than 0")
     if options.device != "cpu" and options.device.strip("0123456789"):
         raise BuildPytorchError(f"--device {options.device}: allowed: cpu, or the number of a GPU")
-    wish = ComparisonWish(
-        a=named[0],
-        b=named[1],
-        release=options.release,
-        device=options.device,
-        threads=options.threads,
-        minutes=options.minutes,
-        cores=usable_cpus(),
-    )
-    result, build = comparison.compare(matrix, wish, screen.line)
+    with outputs.exclusive_lock(options.root, "compare.lock", "compares"):
+        result, build = comparison.compare(
+            matrix,
+            named,
+            screen.line,
+            release=options.release,
+            device=options.device,
+            threads=options.threads,
+            minutes=options.minutes,
+            cores=usable_cpus(),
+        )
     _show(screen, result)
     if build.package and not result.recorded:
         screen.fold("not recorded: ", evidence.unknown_recipe(build.package))

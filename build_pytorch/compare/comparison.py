@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec import Struct, structs, to_builtins
 
-from build_pytorch.base import outputs
 from build_pytorch.base.console import ProgressLine, counted
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.compare import builds, measurement
@@ -69,32 +68,32 @@ class Comparison(Struct, frozen=True, kw_only=True):
     report: str = ""
 
 
-class ComparisonWish(Struct, frozen=True, kw_only=True):
-    """What a person asks for; `device` empty: the CPU, and the GPU where both builds can use it."""
+def compare(  # noqa: PLR0913 - the options of the command
+    matrix: Matrix,
+    names: Sequence[str],
+    say: Say,
+    *,
+    release: str,
+    device: str,
+    threads: Sequence[int],
+    minutes: float,
+    cores: int,
+) -> tuple[Comparison, ComparedBuild]:
+    """Measure A against B, the two `names`, and record it. Returns A as well.
 
-    a: str
-    b: str
-    release: str
-    device: str
-    threads: tuple[int, ...]
-    minutes: float
-    cores: int
-    """Cores that this process may use."""
-
-
-def compare(matrix: Matrix, wish: ComparisonWish, say: Say) -> tuple[Comparison, ComparedBuild]:
-    """Measure A against B, alone, and record it. Returns A as well. Raises BuildPytorchError."""
-    with outputs.exclusive_lock(matrix.root, "compare.lock", "compares"):
-        return _compared(matrix, wish, say)
-
-
-def _compared(matrix: Matrix, wish: ComparisonWish, say: Say) -> tuple[Comparison, ComparedBuild]:
-    load, cores = os.getloadavg()[0], wish.cores
-    a, a_report = _checked(matrix, wish, wish.a, None, say)
-    b, b_report = _checked(matrix, wish, wish.b, a_report, say)
+    `device`, empty: the CPU, and the GPU where both can use it. `threads`, empty: one and `cores`,
+    those that this process may use. Raises BuildPytorchError.
+    """
+    load = os.getloadavg()[0]
+    a, a_report = _checked(matrix, names[0], release, None, say)
+    b, b_report = _checked(matrix, names[1], release, a_report, say)
     found = []
-    settings = _settings(wish, (a_report, b_report))
-    end = time.monotonic() + wish.minutes * 60
+    on_cpu = [Setting("cpu", number) for number in threads or dict.fromkeys((1, cores))]
+    settings = on_cpu if device == "cpu" else [Setting(device, 0)]
+    if not device:
+        can_use_gpu = a_report.torch.cuda and b_report.torch.cuda and detect.read_nvml().gpus
+        settings = on_cpu + ([Setting("0", 0)] if can_use_gpu else [])
+    end = time.monotonic() + minutes * 60
     for index, setting in enumerate(settings):
         now = time.monotonic()
         found.append(_measured((a, b), setting, now + max(0, end - now) / (len(settings) - index)))
@@ -178,7 +177,7 @@ def interval(estimate: Estimate) -> str:
 
 
 def _checked(
-    matrix: Matrix, wish: ComparisonWish, text: str, other: ProcessReport | None, say: Say
+    matrix: Matrix, text: str, release: str, other: ProcessReport | None, say: Say
 ) -> tuple[ComparedBuild, ProcessReport]:
     """Find or install a build and run it once, which loads its files into memory.
 
@@ -192,7 +191,7 @@ def _checked(
     if builds.is_wheel(text):
         build = builds.wheel(matrix.root, text, ".".join(python.split(".")[:2]), say)
     else:
-        build = builds.build_of(matrix, text, wish.release)
+        build = builds.build_of(matrix, text, release)
     with ProgressLine(f"starting {build.label}", 0) as progress:
         facts = measurement.run_process(
             build, Setting("cpu", 0), progress.at, "--facts", limit=_FIRST_SECONDS
@@ -202,17 +201,6 @@ def _checked(
     if build.artefact and is_torch and not build.artefact.holds(file):
         raise BuildPytorchError(f"{build.label}: imports another torch, {file}")
     return build, report
-
-
-def _settings(wish: ComparisonWish, reports: Sequence[ProcessReport]) -> list[Setting]:
-    """Return what is measured: the CPU with each number of threads, then the GPU."""
-    threads = wish.threads or tuple(dict.fromkeys((1, wish.cores)))
-    on_cpu = [Setting("cpu", number) for number in threads]
-    if wish.device:
-        return on_cpu if wish.device == "cpu" else [Setting(wish.device, 0)]
-    can_use_gpu = all(report.torch.cuda for report in reports)
-    gpu = [Setting("0", 0)] if can_use_gpu and detect.read_nvml().gpus else []
-    return on_cpu + gpu
 
 
 def _measured(both: Sequence[ComparedBuild], setting: Setting, end: float) -> MeasuredSetting:
