@@ -43,6 +43,11 @@ CHANGES = {
         '  cmakeFlags = oldAttrs.cmakeFlags ++ [ "-DUSE_NCCL=OFF" ];\n  preConfigure =',
         "eval-cmake-flags",
     ),
+    "sm75-avx2": (
+        "  preConfigure =",
+        '  env = oldAttrs.env // { PYTORCH_BUILD_VERSION = "2.12.0"; };\n  preConfigure =',
+        "eval-unchanged",
+    ),
     "cpu-avx2": ("-DUSE_CUDA=OFF", "-DUSE_CUDA=ON", "eval-cmake-flags"),
 }
 """A mistake in a recipe, and the check that finds it."""

@@ -51,10 +51,11 @@ let
       ]
       ++ (if isTorch drv then [ ] else [ "doInstallCheck" "propagatedBuildInputs" ]);
       # A newer torch has the build version in `env`, where it follows `version`.
+      follows = attrs: attrs ? env && attrs.env.PYTORCH_BUILD_VERSION or null == attrs.version;
       others =
         attrs:
         removeAttrs attrs setByRecipes
-        // (if attrs ? env then { env = removeAttrs attrs.env [ "PYTORCH_BUILD_VERSION" ]; } else { });
+        // (if follows attrs then { env = removeAttrs attrs.env [ "PYTORCH_BUILD_VERSION" ]; } else { });
       ours = others drv.drvAttrs;
       theirs = others pin.drvAttrs;
       # nixpkgs takes the architectures of a companion from torch; the hook sets them again.
