@@ -151,6 +151,8 @@ def test_prefetch_without_a_network_needs_another_pin(project: Project) -> None:
     pin = matrix_reader.load(project.root).pins["early_2026"]
     assert pin.facts
     assert (pin.facts.of, pin.facts.unconfirmed) == (NEW_PIN, "all: copied from pin.early_2026")
+    again = project.run("invoke", *words, env=env)
+    assert error_line(again) == "--assume: it is known what each pin contains; leave it out"
 
 
 def fake_prefetch(project: Project) -> Path:

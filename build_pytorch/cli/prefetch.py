@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 
 from build_pytorch.base import paths
 from build_pytorch.base.console import Screen, print_json
-from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, ToolError
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError, ToolError
 from build_pytorch.cli import phases
 from build_pytorch.cli.commands import PhaseOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_editor, matrix_reader
@@ -33,7 +33,7 @@ def run(options: PrefetchOptions) -> int:
         fetched = fetch_all(wanted, options.timeout)
     screen = Screen(sys.stderr if options.json else sys.stdout)
     new = matrix_editor.with_values(matrix.text, new_values(fetched))
-    for key in () if options.from_log else _pins_to_ask(wanted, options):
+    for key in [] if options.from_log else _pins_to_ask(wanted, options):
         new = _with_contents(new, key, options, screen)
     matrix_reader.parse(new, root=options.root)
     for item in fetched:
@@ -61,13 +61,19 @@ def run(options: PrefetchOptions) -> int:
         return max(code, phases.run(PhaseOptions(root=options.root)))
 
 
-def _pins_to_ask(wanted: Sequence[Source], options: PrefetchOptions) -> Iterator[str]:
-    """Yield the pins whose contents are not known, or not confirmed, or that are named."""
-    for source in wanted:
-        if isinstance(pin := source.table, Pin):
-            is_confirmed = pin_facts.is_known(pin) and not (pin.facts and pin.facts.unconfirmed)
-            if not is_confirmed or pin.source_name in options.only:
-                yield str(source.place[-1])
+def _pins_to_ask(wanted: Sequence[Source], options: PrefetchOptions) -> list[str]:
+    """Return the pins whose contents are not known, or not confirmed, or that are named.
+
+    With --assume, only the first kind; raises BuildPytorchError if there is none.
+    """
+    pins = {str(s.place[-1]): s.table for s in wanted if isinstance(s.table, Pin)}
+    unknown = [key for key, pin in pins.items() if not pin_facts.is_known(pin)]
+    if options.assume and not unknown:
+        raise BuildPytorchError("--assume: it is known what each pin contains; leave it out")
+    if options.assume or Pin.source_name in options.only:
+        return unknown if options.assume else list(pins)
+    unsure = (key for key, pin in pins.items() if pin.facts and pin.facts.unconfirmed)
+    return list(dict.fromkeys((*unknown, *unsure)))
 
 
 def _with_contents(text: str, key: str, options: PrefetchOptions, screen: Screen) -> str:
@@ -88,12 +94,9 @@ def _with_contents(text: str, key: str, options: PrefetchOptions, screen: Screen
             raise
         screen.fold(label, f"not evaluated, so its facts stay as they are: {error}")
         return text
-    screen.fold(label, f"PyTorch {pin.torch}, Python {pin.python}, CUDA {listed(_cuda(pin))}")
+    cuda = listed(dict.fromkeys(pin.cuda.values()))
+    screen.fold(label, f"PyTorch {pin.torch}, Python {pin.python}, CUDA {cuda}")
     return pin_facts.written(text, key, pin)
-
-
-def _cuda(pin: Pin) -> list[str]:
-    return list(dict.fromkeys(pin.cuda.values()))
 
 
 def _row(item: FetchedHash) -> dict[str, str]:
