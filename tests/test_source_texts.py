@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from conftest import ONE, PROJECT, Project
 from msgspec import structs
-from test_bump import Api, api, bump  # noqa: F401 - a fixture
+from test_bump import Api, api  # noqa: F401 - a fixture
+from test_prefetch import OTHER, tool
 
 from build_pytorch.base.errors import ToolError
 from build_pytorch.generate import recipes
@@ -208,7 +209,9 @@ def test_only_the_needed_parts_of_a_wheel_are_read(
 
 
 @needs_pip
-def test_bump_refuses_a_pytorch_without_a_text_that_nixpkgs_replaces(
+@pytest.mark.parametrize("words", ["bump", "add release next --like cuda13_0"])
+def test_a_pytorch_without_a_text_that_nixpkgs_replaces_is_refused(
+    words: str,
     api: Api,  # noqa: F811
     project: Project,
     wheels: Path,
@@ -216,7 +219,8 @@ def test_bump_refuses_a_pytorch_without_a_text_that_nixpkgs_replaces(
     del api
     plant(wheels, "2.11.0", right() | {"WHEEL": "Generator: scikit-build-core 1.1.1"})
     before = (project.root / "matrix.toml").read_bytes()
-    done = bump(project, "--torch", "2.11.0")
+    env = tool(project, "nurl", f"echo {OTHER}")
+    done = project.run("invoke", *words.split(), "--torch", "2.11.0", env=env)
     assert done.returncode == 1
     said = " ".join(done.stdout.split())
     assert "nearest: 'Generator: scikit-build-core 1.1.1'" in said

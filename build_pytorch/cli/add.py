@@ -15,7 +15,7 @@ from build_pytorch.hardware import possible, saved_machines
 from build_pytorch.hardware.choose import choose
 from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.selection import require_release
-from build_pytorch.sources import move_checks
+from build_pytorch.sources import move_checks, official_source
 from build_pytorch.sources.matrix_additions import Draft
 from build_pytorch.sources.release_move import NewVersions, ReleaseMove, new_name, new_versions
 
@@ -39,7 +39,9 @@ def run(options: AddOptions) -> int:
         return EXIT_OK
     before = {package.path for package in old.packages}
     added = [package.id for package in new.packages if package.path not in before]
-    todo = list(draft.todo)
+    names = new.releases.keys() - old.releases.keys()
+    own = [v for v in new.variants if v.release_name in names and not v.source.is_of_pin]
+    todo = [*draft.todo, *official_source.read_missing(new, own)]
     for key, pin in new.pins.items():
         if key not in old.pins and not pin.sha256:
             todo.append(f"pin.{key} has no hash; run `invoke prefetch --only nixpkgs`")
