@@ -99,6 +99,9 @@ def test_an_absent_text_is_an_error_with_the_nearest_one(tmp_path: Path) -> None
 
 
 def test_without_the_wheel_nothing_passes(tmp_path: Path) -> None:
+    folder = tmp_path / ".build-pytorch/wheel-files"
+    folder.mkdir(parents=True)
+    (folder / "torch-2.10.0-damaged.json").write_text("{")
     found = outcome(tmp_path, None)
     assert not found.passed
     assert "the wheel of PyTorch 2.10.0 was not read; `invoke verify --only source`" in found.reason

@@ -5,6 +5,7 @@ The official wheel of a version has some of its source files; what no wheel has 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import fnmatch
 import functools
@@ -56,8 +57,9 @@ def stored(root: Path, torch: str) -> WheelFiles | None:
     """Return what is stored of the wheel of a version; None if nothing is."""
     for name in sorted(files.walk_below(root, _FOLDER)):
         if fnmatch.fnmatchcase(Path(name).name, f"torch-{torch}-*.json"):
-            document = foreign_json.decode(files.read_below(root, name))
-            return msgspec.convert(document, WheelFiles)
+            with contextlib.suppress(ValueError):  # not what `store` writes
+                document = foreign_json.decode(files.read_below(root, name))
+                return msgspec.convert(document, WheelFiles)
     return None
 
 
