@@ -80,7 +80,7 @@ def _nvcc_results(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str
         (v.gpu_key, capability, v.cuda.version)
         for v in context.variants
         if v.gpu_key and v.gpu and v.cuda
-        for capability in v.gpu.capabilities
+        for capability in v.gpu.devices  # nvcc lists none with `a` or `f`
     }
     reason, version, codes = _nvcc_output() if wanted else ("", "", [])
     for key, capability, cuda in sorted(wanted):
