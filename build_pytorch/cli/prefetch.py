@@ -91,7 +91,7 @@ def _with_contents(text: str, key: str, options: PrefetchOptions, screen: Screen
         pin = pin_facts.learned(matrix, key, pin, options.timeout)
     except ToolError as error:
         if not pin_facts.is_known(pin):
-            raise
+            raise ToolError(f"{error}; {pin_facts.OR_ASSUME}") from None
         screen.fold(label, f"not evaluated, so its facts stay as they are: {error}")
         return text
     cuda = listed(dict.fromkeys(pin.cuda.values()))

@@ -14,7 +14,7 @@ from build_pytorch.matrix.tables import Release
 from build_pytorch.sources import pin_facts
 from build_pytorch.sources.fetchers import FetchedHash, fetch
 from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
-from build_pytorch.sources.release_move import NewVersions, ReleaseMove
+from build_pytorch.sources.release_move import CONTENTS, NewVersions, ReleaseMove
 
 
 def refuse_pre_release(wanted: NewVersions) -> None:
@@ -62,8 +62,9 @@ def asked_move(move: ReleaseMove, assume: str, minutes: float) -> ReleaseMove:
     """
     matrix, key = move.matrix, move.pin
     pin = move.pins.get(key) or matrix.pins[key]
-    if assume and not move.unknown:
-        raise BuildPytorchError(f"--assume: pin.{key} is known to have the versions; leave it out")
+    is_new = CONTENTS in move.unknown
+    if assume and not is_new:
+        raise BuildPytorchError(f"--assume: it is known what pin.{key} contains; leave it out")
     if not move.unknown:
         return move
     if assume:
@@ -72,5 +73,6 @@ def asked_move(move: ReleaseMove, assume: str, minutes: float) -> ReleaseMove:
         try:
             pin = pin_facts.learned(matrix, key, pin, minutes)
         except ToolError as error:
-            raise ToolError(f"pin.{key}, {', '.join(move.unknown)}: not known; {error}") from None
+            what = f"pin.{key}, {', '.join(move.unknown)}: not known; {error}"
+            raise ToolError(f"{what}; {pin_facts.OR_ASSUME}" if is_new else what) from None
     return ReleaseMove(matrix, move.name, move.wanted, beside=move.beside, pin=pin)

@@ -21,6 +21,7 @@ from build_pytorch.sources.fetchers import explain, mirrored
 
 _EXPRESSION: Final = Path(__file__).with_suffix(".nix")
 _LEARNED: Final = ("cccl-headers", "cmake-flags")
+OR_ASSUME: Final = "without an evaluation, --assume PIN takes what another pin contains"
 _FIELDS: Final = ("torch", "python", "cuda", "has")
 
 
@@ -55,7 +56,7 @@ def assumed(matrix: Matrix, pin: Pin, name: str) -> Pin:
 def learned(matrix: Matrix, key: str, pin: Pin, minutes: float) -> Pin:
     """Evaluate a pin and return it with what it contains.
 
-    Raises ToolError, with what to do, if it cannot be evaluated.
+    Raises ToolError if it cannot be evaluated.
     """
     hash_ = pin.sha256 if pin.sha256_of == pin.rev else ""
     source = Source(
@@ -74,18 +75,14 @@ def learned(matrix: Matrix, key: str, pin: Pin, minutes: float) -> Pin:
     nixpkgs = f"import (builtins.fetchTarball {{ {code} }})"
     path = quoting.literal(str(_EXPRESSION))
     argv = store.evaluate_argv(f"import (/. + {path}) {{ nixpkgs = {nixpkgs}; }}")
-    fix = "without an evaluation, --assume PIN takes what another pin contains"
-    try:
-        result = process.start(argv).finish(minutes * 60)
-    except ToolError as error:
-        raise ToolError(f"{error}; {fix}") from None
+    result = process.start(argv).finish(minutes * 60)
     try:
         document = foreign_json.decode("" if result.code else result.stdout)
         found = msgspec.convert(document, _Evaluated)
         facts = msgspec.convert({**_without_null(found.facts), "of": pin.rev}, PinFacts)
     except ValueError as error:
         what = f"{error} in what it contains" if result.code == 0 else explain(source, result)
-        raise ToolError(f"{what}; {fix}") from None
+        raise ToolError(what) from None
     return structs.replace(
         pin,
         torch=found.torch,

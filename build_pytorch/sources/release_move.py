@@ -33,6 +33,10 @@ LEFT_OUT: Final = "none"
 """In place of the table of a companion that a release would inherit."""
 
 
+CONTENTS: Final = "what it contains"
+"""What nobody knows of a new revision."""
+
+
 class NewVersions(Struct, frozen=True, kw_only=True):
     """The versions to move to. What is None stays as it is."""
 
@@ -239,7 +243,7 @@ class ReleaseMove:
             allowed = "a full Git revision, 40 hex digits, or the key of a pin"
             raise BuildPytorchError(f'--nixpkgs: found "{rev[:40]}"; allowed: {allowed}')
         users = [name for name, it in self.matrix.releases.items() if it.nixpkgs.pin == own]
-        self.unknown += [] if self._asked else ["what it contains"]
+        self.unknown += [] if self._asked else [CONTENTS]
         changed = {"rev": rev, "sha256": "", "sha256_of": "", "date": "not known"}
         pin = structs.replace(self.matrix.pins[own], **changed, unconfirmed=None)
         pin = self._asked or pin_facts.assumed(self.matrix, pin, own)
