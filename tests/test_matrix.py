@@ -182,6 +182,12 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(matrix: Matrix) ->
             "group[0].gpu[8]",
             "CUDA 11.0 to 12.9",
         ),
+        (
+            'first_cuda = "11.0"',
+            'first_cuda = "11.0"\nlast_cuda = "12.9"\nlater_cuda = "13.2"',
+            "group[0].gpu[8]",
+            "CUDA 11.0 to 12.9, and 13.2 or newer",
+        ),
         ('pname = "pytorch210"', 'pname = "pytorch29"', "names.pname", '"210"'),
         ('gpu = "python313-cuda13_0"', 'gpu = "python313-cuda12_8"', "names.gpu", "cuda13_0"),
         ('"cudaPackages_13"', '"cudaPackages_12_8"', "cuda.package_set", "cudaPackages_13_0"),

@@ -176,6 +176,18 @@ def test_what_is_broken_or_unknown_is_shown_as_such() -> None:
 
 
 @needs_world
+def test_the_publisher_of_the_matrix_is_the_organization(hub: Hub) -> None:
+    hub.add_evidence("cpu-avx2")
+    project = hub.world.project
+    project.edit("matrix.toml", "repository = ", 'publisher = "acme"\nrepository = ')
+    project.git("commit", "-qam", "Name the publisher")
+    project.git("push", "-q")
+    code, said = hub.publish("cpu-avx2")
+    assert code == 0, said
+    assert hub.calls == ["publish -o acme pytorch-python313-cpu-avx2"]
+
+
+@needs_world
 def test_what_has_evidence_is_published_once_to_each_organization(hub: Hub) -> None:
     hub.add_evidence("cpu-avx2")
     hub.add_evidence("cpu-avx512", by="inspect")
