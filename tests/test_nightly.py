@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, WHOLE, needs_nix
+from conftest import PROJECT, WHOLE, copied_project, needs_nix
 
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.base.versions import order
@@ -55,6 +55,20 @@ def test_there_are_a_plain_variant_and_a_wrapper(whole_matrix: Matrix) -> None:
     assert wrapper.package == f"{plain.package}-wrapper"
     assert plain.packages_from is None
     assert wrapper.packages_from is not None
+
+
+@needs_nix
+def test_a_wrapper_compiles_nccl_for_a_gpu_that_its_pin_leaves_out(tmp_path: Path) -> None:
+    """Its CUDA packages are replaced, and then NCCL is changed."""
+    project = copied_project(tmp_path / "project", is_whole=True)
+    text = (project.root / "matrix.toml").read_text()
+    (project.root / "matrix.toml").write_text(text.replace('"12.0", "12.1"]', '"12.0"]'))
+    wrapper = nightly(matrix_reader.load(project.root))[1]
+    assert "own-libraries" in wrapper.effects.fixes
+    assert project.invoke("phase3").returncode == 0
+    matrix = matrix_reader.load(project.root)
+    found = verification.verify(matrix, project.root, variants=[wrapper], only=["evaluates"])
+    assert found.findings == []
 
 
 def test_both_are_from_one_template_and_differ_in_name_and_packages(whole_matrix: Matrix) -> None:

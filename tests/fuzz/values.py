@@ -50,7 +50,7 @@ NEEDED_SETTING = "allowUnfree"
 """A setting of nixpkgs without which it refuses torch; it is not replaced."""
 NAMES_IN_CODE = re.compile(r"\.config\[\]$|\.pin\.\*\.cuda\.\*key$|\.package_set$")
 """Fields whose values are attribute names in recipes, which no evaluated value contains."""
-SELECTS = re.compile(r"\.(when|until)\.|\.has\[\]$")
+SELECTS = re.compile(r"\.(when|until)\.|\.has\[\]$|\.pin\.\*\.facts\.")
 """Fields that decide to which variants a rule applies: with another value, pages have other rows."""
 VERDICTS = ("refused by its path", "refused elsewhere", "in recipes", "in pages", "in no output")
 """What can happen to a value; `in no output`: it changes neither a recipe nor a page."""
