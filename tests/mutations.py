@@ -289,7 +289,7 @@ MUTATIONS = (
     Mutation("CUDA packages of a branch", WRAPPER, cut(r"archive/0696b3db[0-9a-f]{32}", "archive/main")),
     Mutation("a local path in place of the repository", WRAPPER, cut(r"builtins\.fetchTarball \{\s+url = \"https://github.com/barst.*?\};", "/home/me/build-cudatoolkit;")),
     Mutation("a result link in place of the repository", WRAPPER, cut(r"builtins\.fetchTarball \{\s+url = \"https://github.com/barst.*?\};", "../build-cudatoolkit/result-cudatoolkit-13_0;")),
-    Mutation("CUDA packages as an argument of torch", WRAPPER, swap("  cudaSupport = true;\n  gpuTargets", "  cudaSupport = true;\n  cudaPackages = nixpkgs_pinned.cudaPackages_13;\n  gpuTargets")),
+    Mutation("CUDA packages as an argument of torch", WRAPPER, swap("  cudaSupport = true;\n  gpuTargets", "  cudaSupport = true;\n  cudaPackages = nixpkgs_pinned.cudaPackages_13_0;\n  gpuTargets")),
     Mutation("a nightly of a branch", NIGHTLY, cut(r'rev = "6fc0ad22[0-9a-f]{32}"', 'rev = "nightly"')),
     Mutation("a nightly of another day", NIGHTLY, swap("PYTORCH_BUILD_VERSION=2.10.0.dev20251015", "PYTORCH_BUILD_VERSION=2.10.0.dev20251016")),
     Mutation("a nightly with the version of a release", NIGHTLY, swap("PYTORCH_BUILD_VERSION=2.10.0.dev20251015", "PYTORCH_BUILD_VERSION=2.10.0")),

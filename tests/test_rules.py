@@ -288,8 +288,8 @@ def test_the_rules_of_the_project_have_no_problem(tmp_path: Path) -> None:
         ),
         (
             edited(('pin = "autumn_2025"', 'pin = "autum_2025"')),
-            'release.cuda12_8.nixpkgs.pin: found "autum_2025"; allowed: early_2026, autumn_2025; '
-            'did you mean "autumn_2025"?',
+            'release.cuda12_8.nixpkgs.pin: found "autum_2025"; allowed: early_2026, autumn_2025, '
+            'february_2026; did you mean "autumn_2025"?',
         ),
         (
             edited(('"2.8.0"\nsource = "nixpkgs"', '"2.7.0"\nsource = "nixpkgs"')),
@@ -360,6 +360,7 @@ def test_an_inherited_source_is_one_source() -> None:
         ("nixpkgs", ("pin", "autumn_2025", "sha256")),
         ("torch", ("release", "nightly", "torch", "hash")),
         ("cuda-packages", ("release", "nightly", "cuda", "packages_from", "hash")),
+        ("nixpkgs", ("pin", "february_2026", "sha256")),
         ("patch", ("patch", "magma_clock_rate", "hash")),
     ]
 
