@@ -87,7 +87,7 @@ def repository_of(package: str) -> tuple[str, str]:
 def required_torch(package: str, version: str) -> str | None:
     """Return the versions of PyTorch that a version of a companion or of triton is for.
 
-    Such as `==2.10.0` or `>=2.14.0`; None if unknown.
+    It is such as `==2.10.0` or `>=2.14.0`; None if unknown.
     """
     return _tables().versions[package].torch.get(version)
 
