@@ -704,7 +704,8 @@ def test_nox_has_a_session_with_tags_for_each_variant() -> None:
     project = Project(PROJECT)
     done = project.nox("--list", "--json", "-t", "cuda13_0")
     sessions = json.loads(done.stdout)
-    assert len(sessions) == 44
+    matrix = matrix_reader.load(PROJECT)
+    assert len(sessions) == len(list(matrix.of_release("cuda13_0")))
     assert sessions[0]["session"] == "build(cuda13_0/sm120-avx2)"
     assert sessions[0]["tags"] == ["sm120", "avx2", "cuda13_0", "gpu"]
     chosen = project.nox("-t", "armv9", "--list")

@@ -191,7 +191,7 @@ def findings(matrix: Matrix, root: Path, *variants: str) -> list[str]:
         ("cuda_host_flags = false", "cuda_host_flags = true", "sm90-avx2"),
         ("cuda_host_flags = false", 'cache = "/var/x"\ncuda_host_flags = false', "sm90-avx2"),
         ("require_builder_feature = false", "require_builder_feature = true", "cpu-avx512bf16"),
-        ('when.gpu = ["sm110"]', 'when.gpu = ["sm100"]', "sm110-armv9"),
+        ("when.not_in_default_capabilities = true\n", "", "sm90-avx2"),
         ('codegen_base = "12.0"\n', "", "sm121-armv9"),
         ('when.torch_source = "github"', 'when.torch_source = "nixpkgs"', "sm90-avx2"),
         ('until.pin_has = ["cccl-headers"]', 'until.cuda = ">=13.0"', "sm103-avx512"),

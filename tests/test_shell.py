@@ -37,14 +37,12 @@ def scripts(variant_id: str) -> Scripts:
 
 
 def run(folder: Path, script: str, probe: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a hook as stdenv does (errors end it), with /build and the store below a folder."""
-    script = script.replace("/build/", f"{folder}/build/").replace(
-        "/nix/store/", f"{folder}/store/"
-    )
+    """Run a hook as stdenv does (errors end it), with the store below a folder."""
+    script = script.replace("/nix/store/", f"{folder}/store/")
     return subprocess.run(
         ["bash", "-e", "-c", f"{script}\n{probe}"],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], **env},
+        env={"PATH": os.environ["PATH"], "NIX_BUILD_TOP": f"{folder}/build", **env},
         capture_output=True,
         text=True,
         check=True,

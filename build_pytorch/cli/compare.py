@@ -16,7 +16,7 @@ from build_pytorch.compare import comparison, workload_script
 from build_pytorch.compare.comparison import Comparison
 from build_pytorch.compare.measurement import MeasuredSetting
 from build_pytorch.compare.ratio_statistics import Estimate
-from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix import matrix_reader, selection
 from build_pytorch.results import evidence
 from build_pytorch.results.ledger import Ledger, Tested, Verdict
 
@@ -44,6 +44,8 @@ def run(options: CompareOptions) -> int:
         raise BuildPytorchError(f"--minutes {options.minutes:g}: give minutes, more than 0")
     if options.device != "cpu" and options.device.strip("0123456789"):
         raise BuildPytorchError(f"--device {options.device}: allowed: cpu, or the number of a GPU")
+    if options.release:
+        selection.require_release(matrix, options.release)
     with outputs.exclusive_lock(options.root, "compare.lock", "compares"):
         result, build = comparison.compare(
             matrix,
