@@ -97,15 +97,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     for index, setting in enumerate(settings):
         now = time.monotonic()
         found.append(_measured((a, b), setting, now + max(0, end - now) / (len(settings) - index)))
-    here = detect.this_machine()
-    gpus = [gpu.name for each in found if (gpu := each.facts[0].report.gpu)]
-    machine = ComparedMachine(
-        class_=", ".join([here.cpu.model or "unknown CPU", f"{cores} cores", *gpus]),
-        description=saved_machines.document(here),
-        cores=cores,
-        governor=detect.file_text(_GOVERNOR).strip() or "unknown",
-        load=load,
-    )
+    machine = _machine(found, cores, load)
     outcome, reasons = judged(found)
     result = Comparison(
         a=_side(a, found[0].facts[0].report),
@@ -131,6 +123,19 @@ def compare(  # noqa: PLR0913 - the options of the command
         ),
     )
     return structs.replace(result, report=report, recorded=recorded), a
+
+
+def _machine(found: Sequence[MeasuredSetting], cores: int, load: float) -> ComparedMachine:
+    """Return what this machine is, with the GPU that was used. `load`: before the first round."""
+    here = detect.this_machine()
+    gpus = [gpu.name for each in found if (gpu := each.facts[0].report.gpu)]
+    return ComparedMachine(
+        class_=", ".join([here.cpu.model or "unknown CPU", f"{cores} cores", *gpus]),
+        description=saved_machines.document(here),
+        cores=cores,
+        governor=detect.file_text(_GOVERNOR).strip() or "unknown",
+        load=load,
+    )
 
 
 def judged(
