@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 from conftest import PROJECT, Project
+from test_bump import FLOX as FLOX_BRANCHES
 from test_bump import Api, commit
 from test_doc_examples import Reader, api, site
 from test_nightly_bump import listed, on_day
@@ -21,7 +22,7 @@ from test_prefetch import OTHER, TORCH, tool
 from test_publish import FLOX
 from world import Site, World, programs
 
-from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.results import ledger
 
 __all__ = ["api", "site"]  # fixtures
@@ -185,7 +186,14 @@ def with_a_build(shell: Shell) -> None:
     shell.build("cuda13_0/sm120-avx512")
 
 
+def with_branches_of_flox(shell: Shell) -> None:
+    """The branch names a revision that is known, so that nothing has to be evaluated."""
+    rev = known_hardware.load().pin["february_2026"].rev
+    shell.api.answers[f"{FLOX_BRANCHES}stable"] = commit(rev, "2026-02-17")
+
+
 PREPARED: Final[dict[str, Callable[[Shell], None]]] = {
+    "docs/explanation/binaries.md": with_branches_of_flox,
     "docs/how-to/build-on-several-machines.md": with_builders,
     "docs/how-to/build-a-nightly.md": with_a_commit_of_the_day,
     "docs/how-to/move-to-a-new-pytorch.md": with_a_failed_flox,
