@@ -115,6 +115,7 @@ def test_versions_without_device_code_are_known(tmp_path: Path, version: str, st
     assert (f"TorchCodec {version} has no device code" in part["reason"]) is (state == "skipped")
 
 
+@needs_cuda
 def test_a_cpu_companion_has_no_device_code(tmp_path: Path) -> None:
     device_library(tmp_path, (VISION, "120"), name="_C.so")
     part = looked("device-code", "cpu-avx2+torchvision", tmp_path)

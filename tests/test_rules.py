@@ -654,6 +654,17 @@ def test_python_3_14_beside_a_pin_whose_default_is_3_13(tmp_path: Path) -> None:
         assert bool(found) == bool(result.findings)
 
 
+@needs_nix
+def test_a_python_that_nobody_knows_yet_is_no_obstacle(tmp_path: Path) -> None:
+    text = WHOLE.replace('python = "3.13"', 'python = "3.19"')
+    assert text != WHOLE
+    matrix = matrix_reader.parse(text)
+    variant = by_id(matrix, "cuda12_8/sm120-avx")
+    write_recipes(tmp_path, matrix)
+    result = verification.verify(matrix, tmp_path, variants=[variant], only=["evaluates"])
+    assert not result.findings
+
+
 # --- GPUs that the libraries of nixpkgs leave out ---
 
 OLD_GPUS = """

@@ -52,8 +52,8 @@ NO_VALUE = re.compile(
     r"\.config\[\]$|\.pin\.\*\.cuda\.\*key$|\.package_set$|\.packages_from\.hash$"
 )
 """Fields that no evaluated value contains: attribute names, and a hash that Nix itself compares."""
-SELECTS = re.compile(r"\.(when|until)\.|\.has\[\]$|\.pin\.\*\.facts\.")
-"""Fields that decide to which variants a rule applies: with another value, pages have other rows."""
+SELECTS = re.compile(r"\.(when|until)\.|\.has\[\]$|\.pin\.\*\.facts\.|\.driver$")
+"""Fields that decide to which variants or machines a row applies: pages have others with another."""
 VERDICTS = ("refused by its path", "refused elsewhere", "in recipes", "in pages", "in no output")
 """What can happen to a value; `in no output`: it changes neither a recipe nor a page."""
 

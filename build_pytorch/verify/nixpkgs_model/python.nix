@@ -10,7 +10,10 @@ let
   expression = if pin.cccl or "" == "cccl" then ./torch-2.13.nix else ./torch.nix;
   packages =
     stdenv: final: _:
-    (import ./stand-ins.nix).${stdenv.system}.python.${pythonVersion}
+    let
+      standIns = (import ./stand-ins.nix).${stdenv.system};
+    in
+    (standIns.byVersion.${pythonVersion} or (standIns.pythonOf pythonVersion))
     // {
       python = self;
 

@@ -1,4 +1,5 @@
-# Packages of which only the name matters: { SYSTEM = { general = ...; python.VERSION = ...; }; }
+# Packages of which only the name matters: { SYSTEM = { general = ...; byVersion.VERSION = ...; }; }
+# A version that `byVersion` lacks: `pythonOf VERSION`, which Nix evaluates each time.
 #
 # They are free, not broken and for every platform, so that no configuration refuses them. They have
 # no inputs, so that no overlay changes them. All imports of the model share them: Nix evaluates an
@@ -22,10 +23,12 @@ let
       mkDerivation = import ./derivation.nix { inherit lib system; config = { }; source = null; };
       named =
         prefix: pname: mkDerivation { inherit pname; version = "0"; name = "${prefix}${pname}-0"; };
+      pythonOf = version: lib.genAttrs python (named "python${version}-");
     in
     {
+      inherit pythonOf;
       general = lib.genAttrs general (named "");
-      python = lib.genAttrs pythons (version: lib.genAttrs python (named "python${version}-"));
+      byVersion = lib.genAttrs pythons pythonOf;
     };
 in
 lib.genAttrs lib.platforms.all forSystem
