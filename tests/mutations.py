@@ -286,6 +286,7 @@ MUTATIONS = (
     Mutation("CUDA packages of the pin in a wrapper", WRAPPER, gone("cudnn = call")),
     Mutation("the file of another CUDA package", WRAPPER, swap("/nccl-13_0.nix", "/cudnn-13_0.nix")),
     Mutation("CUDA packages of another revision", WRAPPER, swap("archive/0696b3db", "archive/1696b3db")),
+    Mutation("CUDA packages of another hash", WRAPPER, swap("sha256-eo0Xz", "sha256-eo0Xy")),
     Mutation("CUDA packages of a branch", WRAPPER, cut(r"archive/0696b3db[0-9a-f]{32}", "archive/main")),
     Mutation("a local path in place of the repository", WRAPPER, cut(r"builtins\.fetchTarball \{\s+url = \"https://github.com/barst.*?\};", "/home/me/build-cudatoolkit;")),
     Mutation("a result link in place of the repository", WRAPPER, cut(r"builtins\.fetchTarball \{\s+url = \"https://github.com/barst.*?\};", "../build-cudatoolkit/result-cudatoolkit-13_0;")),

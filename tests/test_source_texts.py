@@ -117,7 +117,9 @@ def test_a_nixpkgs_whose_texts_nobody_read_is_not_run(tmp_path: Path) -> None:
 # --- reading a wheel ---
 
 
-def plant(folder: Path, torch: str, texts: dict[str, str | None]) -> Path:
+def plant(
+    folder: Path, torch: str, texts: dict[str, str | None], compression: int = zipfile.ZIP_STORED
+) -> Path:
     """Write a wheel of 18 MB into a folder in which pip finds it."""
     wheel = folder / f"torch-{torch}-cp312-cp312-manylinux_2_28_x86_64.whl"
     info = f"torch-{torch}.dist-info"
@@ -130,7 +132,7 @@ def plant(folder: Path, torch: str, texts: dict[str, str | None]) -> Path:
         archive.writestr(f"{info}/RECORD", "")
         for name, text in texts.items():
             if name != "WHEEL" and text is not None:
-                archive.writestr(name, text)
+                archive.writestr(name, text, compression)
     return wheel
 
 
@@ -145,8 +147,8 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def server(wheels: Path) -> Iterator[dict[str, Any]]:
-    """A server with the wheels; `parts` says whether it gives parts of files."""
-    state: dict[str, Any] = {"parts": True, "bytes": 0}
+    """A server with the wheels: whether it gives parts of files and names them, and bytes it loses."""
+    state: dict[str, Any] = {"parts": True, "names part": True, "lost": 0, "bytes": 0}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -158,11 +160,11 @@ def server(wheels: Path) -> Iterator[dict[str, Any]]:
                 data = data[first : last + 1]
             state["bytes"] += len(data)
             self.send_response(206 if is_part else 200)
-            if is_part:
+            if is_part and state["names part"]:
                 self.send_header("Content-Range", f"bytes {first}-{last}/{total}")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
-            self.wfile.write(data)
+            self.wfile.write(data[: len(data) - state["lost"]])
 
         def log_message(self, *_: object) -> None:
             pass
@@ -209,6 +211,40 @@ def test_only_the_needed_parts_of_a_wheel_are_read(
     wheel.write_bytes(b"no zip file" * 1000)
     with pytest.raises(ToolError, match=r"cannot be read: File is not a zip file"):
         official_source.read_source(tmp_path, "2.10.0")
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ({"names part": False}, "the server does not say which part it sent"),
+        ({"lost": 1000}, "File is not a zip file"),
+        ({"large": True}, "cuda.cmake has 2000000 bytes, more than 1048576"),
+        ({"broken": True}, "invalid|incorrect|Bad CRC|Error -3"),
+    ],
+)
+def test_a_wheel_that_cannot_be_read_is_one_line(
+    tmp_path: Path,
+    wheels: Path,
+    server: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: dict[str, Any],
+    says: str,
+) -> None:
+    text = "x" * 2_000_000 if "large" in fault else "a text that is compressed " * 100
+    wheel = plant(wheels, "2.10.0", right() | {CUDA: text}, zipfile.ZIP_DEFLATED)
+    if "broken" in fault:
+        data = bytearray(wheel.read_bytes())
+        place = data.index(CUDA.encode()) + len(CUDA)
+        data[place : place + 20] = bytes(20)
+        wheel.write_bytes(data)
+    monkeypatch.setattr(
+        official_source, "_address", lambda _: (f"{server['base']}/{wheel.name}", "0" * 64)
+    )
+    server.update(fault)
+    with pytest.raises(ToolError, match=says) as error:
+        official_source.read_source(tmp_path, "2.10.0")
+    assert "\n" not in str(error.value)
+    assert source_texts.stored(tmp_path, "2.10.0") is None
 
 
 @needs_pip

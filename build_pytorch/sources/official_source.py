@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import re
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import unquote, urlsplit
 
 import requests
+from urllib3.exceptions import HTTPError
 
 from build_pytorch.base import foreign_json, process
+from build_pytorch.base.console import shortened
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.verify.checks.source_texts import (
@@ -35,6 +39,12 @@ _PLATFORMS: Final = ("manylinux_2_28_x86_64", "manylinux2014_x86_64")
 _SECONDS: Final = 30
 _TAIL: Final = 6 << 20
 """Bytes at the end of a wheel that hold its list of files; that of PyTorch 2.15.0 takes 2 MB."""
+_LARGEST: Final = 1 << 20
+"""Bytes of a file that is read; the largest of PyTorch 2.15.0, codecache.py, has 0.2 million."""
+_UNREADABLE: Final = (
+    *(OSError, HTTPError),  # of the server; errors of requests are OSErrors
+    *(ValueError, RuntimeError, zipfile.BadZipFile, zlib.error),  # of the archive
+)
 _HEAD: Final = 1024
 """Bytes before the data of a file in a wheel, at most: its header and its name."""
 
@@ -60,8 +70,9 @@ def read_source(root: Path, torch: str) -> WheelFiles:
             else:
                 _fetch(url, copy, f"-{_TAIL}")
                 texts = _texts(copy, torch, functools.partial(_fetch, url, copy))
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ToolError(f"{name} cannot be read: {str(error).splitlines()[0][:200]}") from None
+    except _UNREADABLE as error:
+        why = shortened(str(error) or type(error).__name__, 200)
+        raise ToolError(f"{name} cannot be read: {why}") from None
     found = WheelFiles(wheel=name, sha256=sha256, texts=texts)
     store(root, torch, found)
     return found
@@ -76,6 +87,8 @@ def _texts(wheel: Any, torch: str, fetch: Callable[[str], None]) -> dict[str, st
             place = f"torch-{torch}.dist-info/WHEEL" if name == "WHEEL" else name
             texts[name] = None
             if info := archive.NameToInfo.get(place):
+                if info.file_size > _LARGEST:
+                    raise ValueError(f"{place} has {info.file_size} bytes, more than {_LARGEST}")
                 first = info.header_offset
                 fetch(f"{first}-{first + _HEAD + info.compress_size}")
                 texts[name] = archive.read(info).decode(errors="replace")
@@ -88,7 +101,10 @@ def _fetch(url: str, copy: IO[bytes], part: str) -> None:
     with requests.get(url, headers=headers, timeout=_SECONDS, stream=True) as answer:
         if answer.status_code != requests.codes.partial_content:
             raise OSError(f"the server answered {answer.status_code}, not with a part of it")
-        copy.seek(int(answer.headers["Content-Range"].split(" ")[1].partition("-")[0]))
+        sent = re.match(r"bytes (\d{1,12})-", answer.headers.get("Content-Range", ""))
+        if sent is None:
+            raise OSError("the server does not say which part it sent")
+        copy.seek(int(sent[1]))
         copy.write(answer.raw.read(_TAIL))
 
 

@@ -48,10 +48,8 @@ MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 INLINE_TEXT = {"text", "text_special", "softbreak"}
 NEEDED_SETTING = "allowUnfree"
 """A setting of nixpkgs without which it refuses torch; it is not replaced."""
-NO_VALUE = re.compile(
-    r"\.config\[\]$|\.pin\.\*\.cuda\.\*key$|\.package_set$|\.packages_from\.hash$"
-)
-"""Fields that no evaluated value contains: attribute names, and a hash that Nix itself compares."""
+NAMES_IN_CODE = re.compile(r"\.config\[\]$|\.pin\.\*\.cuda\.\*key$|\.package_set$")
+"""Fields whose values are attribute names in recipes, which no evaluated value contains."""
 SELECTS = re.compile(r"\.(when|until)\.|\.has\[\]$|\.pin\.\*\.facts\.|\.driver$")
 """Fields that decide to which variants or machines a row applies: pages have others with another."""
 VERDICTS = ("refused by its path", "refused elsewhere", "in recipes", "in pages", "in no output")
@@ -156,7 +154,7 @@ def accepted(original: Original, matrix: Matrix, field: str, value: str) -> tupl
     changed = {path for path, text in texts.items() if text != original.recipes.get(path)}
     facts = check_recipes(matrix, texts, what)
     code = {path for path in changed if without_comments(texts[path]) not in original.code}
-    if code and not NO_VALUE.search(field):
+    if code and not NAMES_IN_CODE.search(field):
         own = next((p for p in code if any(value in it for it in strings(facts.get(p)))), "")
         assert own or not is_verbatim(value, [texts[path] for path in code]), (what, sorted(code))
     return VERDICTS[2], len(texts)

@@ -111,7 +111,7 @@ def eval_cuda_packages(variant: Variant, facts: Facts) -> Iterator[Finding]:
     for package in CUDA_PACKAGES:
         wanted = ""
         if source:
-            folder = f"{source.owner}/{source.repo}/archive/{source.rev}/hash/.flox/pkgs"
+            folder = f"{source.owner}/{source.repo}/archive/{source.rev}/{source.hash}/.flox/pkgs"
             folder = source.folder if source.is_copied else f"repositories/{folder}"
             wanted = f"/{folder}/{variant.cuda.package_file(package)}"
         found = facts.text(f"cudaPackageFiles.{package}")

@@ -41,5 +41,4 @@ stdenv.mkDerivation {
     # Exactly one of the two back ends is enabled.
     broken = cudaSupport == rocmSupport;
   };
-
 }

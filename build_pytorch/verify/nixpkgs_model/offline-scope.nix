@@ -34,7 +34,7 @@ let
     fetcher: url: sha256:
     if repositories ? ${url} then
       # Not a folder that exists: callPackage of the model knows the files below it.
-      "${root}/repositories/${repositories.${url}}/${if sha256 == null then "any" else "hash"}"
+      "${root}/repositories/${repositories.${url}}/${if sha256 == null then "any" else sha256}"
     else if match ".*nixpkgs.*|channel:.*|.*channels\\.nixos\\.org/.*" url == null then
       unavailable "${fetcher} ${url}"
     else
