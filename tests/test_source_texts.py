@@ -147,7 +147,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def server(wheels: Path) -> Iterator[dict[str, Any]]:
-    """A server with the wheels: whether it gives parts of files and names them, and bytes it loses."""
+    """A server with the wheels: does it give parts, does it name them, how many bytes it loses."""
     state: dict[str, Any] = {"parts": True, "names part": True, "lost": 0, "bytes": 0}
 
     class Handler(BaseHTTPRequestHandler):

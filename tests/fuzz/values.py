@@ -50,7 +50,9 @@ NEEDED_SETTING = "allowUnfree"
 """A setting of nixpkgs without which it refuses torch; it is not replaced."""
 NAMES_IN_CODE = re.compile(r"\.config\[\]$|\.pin\.\*\.cuda\.\*key$|\.package_set$")
 """Fields whose values are attribute names in recipes, which no evaluated value contains."""
-SELECTS = re.compile(r"\.(when|until)\.|\.has\[\]$|\.pin\.\*\.facts\.|\.driver$")
+SELECTS = re.compile(
+    r"\.(when|until)\.|\.has\[\]$|\.pin\.\*\.facts\.|\.pin\.\*\.cuda\.\*key$|\.driver$"
+)
 """Fields that decide to which variants or machines a row applies: pages have others with another."""
 VERDICTS = ("refused by its path", "refused elsewhere", "in recipes", "in pages", "in no output")
 """What can happen to a value; `in no output`: it changes neither a recipe nor a page."""
