@@ -19,29 +19,29 @@ ARCHITECTURE = "docs/explanation/architecture.md"
 
 
 def test_text_outside_the_markers_is_never_touched(project: Project) -> None:
-    page = project.root / NOTES
+    page = project.root / "README.md"
     before = page.read_text()
-    ours = before.replace("## Memory", "## Our memory  \n\n<!-- mine -->")
+    ours = before.replace("## Documentation", "## Our pages  \n\n<!-- mine -->")
     page.write_text(ours)
     project.edit("matrix.toml", 'title = "GPU x86"', 'title = "GPUs"')
     assert project.invoke("phase5").returncode == 0
     after = page.read_text()
-    assert "- GPUs (36): sm120-avx2, " in after
+    assert "Python 3.13: 36 GPUs, " in after
     assert re.sub(r"(?s)<!-- begin.*?<!-- end", "", after) == re.sub(
         r"(?s)<!-- begin.*?<!-- end", "", ours
     )
 
 
 def test_a_region_edited_by_hand_is_refused(project: Project) -> None:
-    edited = "GPU x86 and friends"
-    project.edit(NOTES, "- GPU x86", f"- {edited}")
+    edited = "36 GPU x86 and friends"
+    project.edit("README.md", "36 GPU x86", edited)
     done = project.invoke("phase5")
     assert done.returncode == 1
-    assert "edited by hand between the markers of variants; --force overwrites it" in done.stdout
+    assert "edited by hand between the markers of counts; --force overwrites it" in done.stdout
     assert edited in done.stdout
-    assert edited in (project.root / NOTES).read_text()
+    assert edited in (project.root / "README.md").read_text()
     assert project.invoke("phase5", "--force").returncode == 0
-    assert edited not in (project.root / NOTES).read_text()
+    assert edited not in (project.root / "README.md").read_text()
 
 
 def test_new_markers_are_filled_and_half_a_pair_is_refused(project: Project) -> None:
@@ -61,20 +61,31 @@ def test_new_markers_are_filled_and_half_a_pair_is_refused(project: Project) -> 
         assert readme.read_text() == half
 
 
-def test_the_page_of_a_release_has_every_variant_with_status_and_reason(
+def test_the_page_of_a_release_has_every_variant_with_hardware_or_reason(
     matrix: Matrix, project: Project
 ) -> None:
     page = (project.root / "docs/reference/releases/cuda13_0.md").read_text()
     for variant in matrix.variants:
         section = page.partition(f"## {variant.group.title}: ")[2].partition("\n## ")[0]
-        label = f"{variant.gpu_label} (" if variant.gpu else f"{variant.cpu_key} |"
-        (row,) = [line for line in section.splitlines() if line.startswith(f"| {label}")]
-        _, _, hardware, status, _ = map(str.strip, row.split("|"))
-        assert status == variant.status
-        assert hardware == (variant.impossible or ", ".join(variant.products or variant.cpu.cpus))
-        assert variant.gpu is None or variant.cpu.title in section
+        head, *rows = section.strip().splitlines()[2:]
+        isas = head.rpartition(": ")[2].rstrip(".").removeprefix("each GPU with ").split(", ")
+        assert variant.cpu_key in isas
+        if variant.gpu:
+            (row,) = [row for row in rows if row.startswith(f"- {variant.gpu_label} (")]
+            hardware = ", ".join(variant.products)
+            reason = f"{variant.status}, {variant.impossible}"
+            assert row.endswith(f": {reason if variant.impossible else hardware}")
     for variants in (matrix.variants[:36], matrix.variants[36:40], matrix.variants[40:]):
         assert f"`{variants[0].package}` to `{variants[-1].package}`" in page
+
+
+def test_a_pair_without_a_host_is_named_beside_the_hardware(project: Project) -> None:
+    group = 'gpu = ["sm110", "sm121"]\ncpu = ["armv8_2", "armv9"]\n'
+    pair = 'impossible = [{ gpu = "sm121", cpu = "armv8_2", reason = "GB10 is an ARMv9" }]\n'
+    project.edit("matrix.toml", group, group + pair)
+    assert project.invoke("phase5").returncode == 0
+    page = (project.root / "docs/reference/releases/cuda13_0.md").read_text()
+    assert "): GB10 (DGX Spark); with armv8_2: impossible-host, GB10 is an ARMv9\n" in page
 
 
 def test_the_example_is_the_matrix_and_the_recipe(matrix: Matrix) -> None:

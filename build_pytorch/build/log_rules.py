@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from pathlib import Path
 from typing import Final, Literal
@@ -148,6 +147,15 @@ class LogMatcher:
         return _differs(rule.differs, match[1], self.variant)
 
 
+_KINDS: Final = {
+    (True, ""): "These stop a build, because its result would be wrong",
+    (False, ""): "These name a failure",
+    (False, "fewer-cores"): "After these, the build is started again with fewer cores",
+    (False, "later"): "After these, the build is started again later",
+}
+"""What happens at a line that a log rule matches, by `stops` and `retry`."""
+
+
 def reference_page() -> str:
     """Return the reference page of the log rules, with its digest."""
     lines = [
@@ -156,18 +164,12 @@ def reference_page() -> str:
         "<!-- Generated from build_pytorch/build/log_rules.toml by `invoke phase5`.",
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
-        "A log rule is a pattern in a build log that names a failure. One with **stops** ends the",
-        "build. [Read the log of a failed build](../how-to/read-a-log.md) shows how to use them.",
-        "What to do stands behind the arrow.",
-        "",
+        "A log rule is a pattern in a build log. `invoke diagnose LOG` prints the one that names",
+        "the failure, with what to do ([how to](../how-to/read-a-log.md)).",
     ]
-    for (fix, retry, stops), group in itertools.groupby(RULES, _reaction):
-        named = "; ".join(f"`{rule.id}`{stops}: {rule.meaning}" for rule in group)
-        lines.append(f"- {named} → {fix}{retry}")
+    kinds: dict[str, list[str]] = {title: [] for title in _KINDS.values()}
+    for rule in RULES:
+        kinds[_KINDS[rule.stops, rule.retry]].append(f"- `{rule.id}`: {rule.meaning}")
+    for title, named in kinds.items():
+        lines += ["", f"{title}:", "", *named]
     return digest.seal("\n".join(lines) + "\n")
-
-
-def _reaction(rule: LogRule) -> tuple[str, str, str]:
-    """Return what to do, whether the build is started again, and whether it is stopped."""
-    retry = f" (built again: {rule.retry.replace('-', ' ')})" if rule.retry else ""
-    return rule.fix, retry, " **stops**" if rule.stops else ""

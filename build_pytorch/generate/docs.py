@@ -10,7 +10,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from posixpath import dirname, relpath
+from posixpath import relpath
 from typing import Any, Final, get_args
 
 import msgspec
@@ -73,10 +73,6 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
     for release in releases:
         page = f"{paths.RELEASE_PAGES}/{release['name']}.md"
         texts[page] = render_file(matrix.root, "docs/release.md.j2", release=release)
-        if notes := release["notes"]:
-            texts[f"{notes}#variants"] = render_template(
-                matrix.root, "docs/notes.md.j2", release=release, page=relpath(page, dirname(notes))
-            )
     return texts
 
 
@@ -107,7 +103,7 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
 
 
 def pages(matrix: Matrix) -> list[str]:
-    """Return the hand-written pages that contain generated regions."""
+    """Return the hand-written pages about the variants; some contain generated regions."""
     notes = [release.notes for release in matrix.releases.values() if release.notes]
     return [paths.README, paths.ARCHITECTURE_DOC, paths.BOARD_DOC, *notes]
 
@@ -182,7 +178,6 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
     variants = matrix.of_release(name)
     cuda = f"on CUDA {release.cuda.version}" if release.cuda else "without CUDA"
     impossible = sum(variant.impossible is not None for variant in variants)
-    by_pair = {(v.gpu_key, v.cpu_key): v for v in variants if not v.is_wrapper}
     cpus = list(dict.fromkeys(v.cpu_key for v in variants))
     gpus = list(dict.fromkeys(v.gpu_key for v in variants if v.gpu_key))
     by_capability = sorted(gpus, key=lambda key: numbers(matrix.gpus[key].capability))
@@ -201,14 +196,25 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
         "impossible": impossible,
         "buildable": len(variants) - impossible,
         "cpus": cpus,
-        "rows": [
-            (matrix.gpus[gpu] if gpu else None, gpu, [by_pair.get((gpu, cpu)) for cpu in cpus])
-            for gpu in dict.fromkeys(v.gpu_key for v in variants)
-        ],
         "groups": [
-            (group.title, [v for v in variants if v.group is group]) for group in release.group
+            (group.title, own, list(_hardware(own)))
+            for group in release.group
+            if (own := [v for v in variants if v.group is group])
         ],
+        "notes_link": relpath(release.notes, paths.RELEASE_PAGES) if release.notes else "",
     }
+
+
+def _hardware(variants: Sequence[Variant]) -> Iterator[tuple[Variant, str]]:
+    """Yield the first variant of each GPU of a group, and its hardware or why there is none."""
+    for key in dict.fromkeys(v.gpu_key for v in variants if v.gpu_key):
+        own = [v for v in variants if v.gpu_key == key]
+        reasons = {v.cpu_key: f"impossible-host, {v.impossible}" for v in own if v.impossible}
+        if len(reasons) == len(own) and len(set(reasons.values())) == 1:
+            yield own[0], reasons[own[0].cpu_key]
+        else:
+            pairs = [f"with {cpu}: {reason}" for cpu, reason in reasons.items()]
+            yield own[0], "; ".join([", ".join(own[0].products), *pairs])
 
 
 def _applied_rules(variants: Sequence[Variant]) -> Iterator[tuple[Rule, str, int]]:

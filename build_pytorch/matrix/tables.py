@@ -224,7 +224,7 @@ class Release(TomlTable, frozen=True, kw_only=True):
     like: ft.Key | None = None  #: release whose values it has where it has none; not notes, cleanup
     folder: ft.Folder  #: folder of the recipes; Flox takes every .nix file below it
     catalog: ft.Key = "main"  #: package names are unique among the releases with one value
-    notes: ft.DocPath | None = None  #: build notes, with a generated table of its variants
+    notes: ft.DocPath | None = None  #: build notes; the page of the release links them
     purpose: ft.Text = "no purpose given"  #: for which machines or programs it exists
     support: ft.Text = "no support level given"  #: what is known about its builds
     torch: TorchSource

@@ -22,13 +22,12 @@ class Category(NamedTuple):
 CATEGORIES: Final = {
     "matrix": Category("Whether the rules of matrix.toml are needed and agree.", ("matrix_rules",)),
     "text": Category(
-        "Which recipe files exist, and what a person greps for in them. Works on any file, however "
-        "broken.",
+        "Which recipe files exist, and the text of each, however broken.",
         ("text_files", "text_contents"),
     ),
     "generated": Category(
         "Whether recipes and docs are what the matrix and the templates yield, and whether the "
-        "numbers in the docs are true. The only category that calls the renderer.",
+        "numbers in the docs are true.",
         ("generated",),
     ),
     "compiler": Category(
@@ -38,9 +37,9 @@ CATEGORIES: Final = {
         ("compiler",),
     ),
     "source": Category(
-        "Whether PyTorch's source has the texts that recipes, and nixpkgs, replace in it. They are "
-        "looked up in the official wheel of the version, where it has the file. `invoke verify "
-        "--only source` and `invoke bump` read those files once; without them it is skipped.",
+        "Whether PyTorch's source has the texts that recipes, and nixpkgs, replace in it, as far "
+        "as the official wheel of the version shows. `invoke verify --only source` and `invoke "
+        "bump` read the wheel once; until then it is skipped.",
         ("source_texts",),
     ),
     "syntax": Category(
@@ -53,9 +52,9 @@ CATEGORIES: Final = {
         ("evaluation_identity", "evaluation_build"),
     ),
     "hooks": Category(
-        "What the build hooks of recipes do: postPatch, preConfigure and preBuild run in Bash with "
-        "stand-ins for the source, for machines of several sizes. Variables, files and numbers of "
-        "jobs are compared with the matrix and with the hooks of nixpkgs. Needs Nix.",
+        "What the build hooks of recipes do: they run in Bash with stand-ins for the source, for "
+        "machines of several sizes. Variables, files and numbers of jobs are compared with the "
+        "matrix. Needs Nix.",
         ("hooks",),
     ),
 }
@@ -111,10 +110,13 @@ def reference_page() -> str:
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
         "`invoke verify` runs all of them, `invoke verify --only NAME` a check or a category.",
-        "`invoke verify --explain NAME` says why a check exists and how to fix a finding.",
-        "Only these requirements are checked: no check shows that a recipe builds.",
+        "`invoke verify --list` prints what each one requires, `--explain NAME` also why, and",
+        "how to fix a finding. No check shows that a recipe builds.",
+        "",
+        "| category | what it looks at | checks |",
+        "|---|---|---|",
     ]
     for name, category in CATEGORIES.items():
-        lines += ["", f"## {name}", "", category.about, ""]
-        lines += [f"- `{check.id}`: {check.title}" for check in checks_of(name)]
+        checks = ", ".join(f"`{check.id}`" for check in checks_of(name))
+        lines.append(f"| {name} | {category.about} | {checks} |")
     return digest.seal("\n".join(lines) + "\n")
