@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import UNSET, Struct, UnsetType
+
 from build_pytorch.base import files, paths
 from build_pytorch.base.console import Screen, clock, counted, folded, print_json, visible
 from build_pytorch.base.errors import (
@@ -42,6 +44,45 @@ _MOST_ROUNDS: Final = 10
 """A hash can be wrong once for each source, and there are a handful of them."""
 
 _COLOURS: Final = {"build": "green", "built": "green", "up to date": "dim", "skipped": "yellow"}
+
+
+class StepRow(Struct, frozen=True, kw_only=True):
+    """What a run does with a package or a seed, and what became of it if it was built."""
+
+    variant: str
+    package: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET  #: from here to `key`: of seeds only
+    kind: str | UnsetType = UNSET
+    platform: str | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    action: str | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    where: str | UnsetType = UNSET
+    derivation: str | UnsetType | None = UNSET
+    outcome: BuildState | UnsetType = UNSET
+    seconds: float | UnsetType = UNSET
+    cause: str | UnsetType | None = UNSET
+    message: str | UnsetType = UNSET
+    log: str | UnsetType = UNSET
+    outputs: tuple[str, ...] | UnsetType = UNSET
+
+
+class BuildDocument(Struct, frozen=True, kw_only=True):
+    """The document of --json: the plan, and what became of it."""
+
+    backend: str
+    jobs: int
+    cores: int
+    hours: float
+    memory_gib: float
+    disk_gib: float
+    obstacles: tuple[str, ...]
+    warnings: tuple[str, ...]
+    variants: list[StepRow]
+    exit_code: int
+    units: float | UnsetType = UNSET
+    units_unshared: float | UnsetType = UNSET
+    seeds: list[StepRow] | UnsetType = UNSET
 
 
 def _settings(options: BuildOptions) -> BuildSettings:
@@ -265,37 +306,36 @@ def _fields(step: Step, outcome: BuildOutcome | None) -> dict[str, Any]:
 
 def _document(
     plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int, work: SharedWork | None
-) -> dict[str, object]:
-    """Return the document of --json: the plan, and what became of it; `work` of a shared build."""
+) -> BuildDocument:
+    """Return the document of --json. `work`: of a shared build."""
     fields = {step.name: _fields(step, outcomes.get(step.name)) for step in plan.steps}
-    document: dict[str, object] = {
-        "backend": plan.backend.name,
-        "jobs": plan.jobs,
-        "cores": plan.cores,
-        "hours": round(_hours(plan, work), 1),
-        "memory_gib": plan.memory,
-        "disk_gib": plan.disk,
-        "obstacles": plan.obstacles,
-        "warnings": plan.warnings,
-        "variants": [
-            {"variant": step.package.id, "package": step.package.package, **fields[step.name]}
+    seeds = [
+        StepRow(
+            name=seed.name,
+            kind=seed.kind,
+            platform=seed.variant.cpu.platform,
+            key=seed.key,
+            variant=seed.variant.id,
+            **fields.get(seed.name, {}),
+        )
+        for seed in (work.seeds if work else ())
+    ]
+    return BuildDocument(
+        backend=plan.backend.name,
+        jobs=plan.jobs,
+        cores=plan.cores,
+        hours=round(_hours(plan, work), 1),
+        memory_gib=plan.memory,
+        disk_gib=plan.disk,
+        obstacles=plan.obstacles,
+        warnings=plan.warnings,
+        variants=[
+            StepRow(variant=step.package.id, package=step.package.package, **fields[step.name])
             for step in plan.steps
             if not step.part
         ],
-        "exit_code": code,
-    }
-    if work is None:
-        return document
-    seeds = [
-        {
-            "variant": seed.variant.id,
-            "name": seed.name,
-            "kind": seed.kind,
-            "platform": seed.variant.cpu.platform,
-            "key": seed.key,
-            **fields.get(seed.name, {}),
-        }
-        for seed in work.seeds
-    ]
-    units = {"units": round(work.units, 4), "units_unshared": round(work.units_unshared, 4)}
-    return {**document, **units, "seeds": seeds}
+        exit_code=code,
+        units=round(work.units, 4) if work else UNSET,
+        units_unshared=round(work.units_unshared, 4) if work else UNSET,
+        seeds=seeds if work else UNSET,
+    )

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from build_pytorch.base import console
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import CiMatrixOptions
@@ -21,6 +23,26 @@ MOST: Final = 256
 
 _RUNNERS: Final = {"x86_64-linux": "ubuntu-latest", "aarch64-linux": "ubuntu-24.04-arm"}
 """GitHub's own runners. They are too small for PyTorch; --runner names others."""
+
+
+class CiJob(Struct, frozen=True, kw_only=True):
+    """One job: variants of one release, group and platform, and companions of each."""
+
+    name: str
+    release: str
+    group: str
+    platform: str
+    runner: str
+    variants: str
+    """Ids or package names, with spaces between them."""
+    companions: str
+    """Names, with commas between them."""
+
+
+class CiMatrix(Struct, frozen=True):
+    """The document that GitHub Actions reads."""
+
+    include: tuple[CiJob, ...]
 
 
 def run(options: CiMatrixOptions) -> int:
@@ -48,7 +70,7 @@ def run(options: CiMatrixOptions) -> int:
     if len(jobs) > MOST:
         raise BuildPytorchError(f"{len(jobs)} jobs exceed GitHub's limit of {MOST}; raise --size")
     indent = 2 if sys.stdout.isatty() else None
-    console.print_json({"include": jobs}, sys.stdout, indent)
+    console.print_json(CiMatrix(jobs), sys.stdout, indent)
     return EXIT_OK
 
 
@@ -66,13 +88,7 @@ def _missing(root: Path, matrix: Matrix, variants: Sequence[Variant], store: str
     return [variant for variant in variants if variant.path in missing]
 
 
-def _jobs(
-    variants: Sequence[Variant], size: int, labels: dict[str, str]
-) -> Iterator[dict[str, str]]:
-    """Yield the jobs: variants of one release, group and platform, and companions of each.
-
-    `variants` are ids or package names with spaces between them, `companions` names with commas.
-    """
+def _jobs(variants: Sequence[Variant], size: int, labels: dict[str, str]) -> Iterator[CiJob]:
     groups: dict[tuple[str, str, str], list[Variant]] = {}
     for variant in variants:
         key = (variant.release_name, variant.group.title, variant.cpu.platform)
@@ -81,12 +97,12 @@ def _jobs(
         label = f"{release} {title}" if members[0].is_qualified else title
         shards = [members[i : i + size] for i in range(0, len(members), size)]
         for number, shard in enumerate(shards, 1):
-            yield {
-                "name": f"{label} {number}/{len(shards)}",
-                "release": release,
-                "group": title,
-                "platform": platform,
-                "runner": labels[platform],
-                "variants": " ".join(v.id if v.shares_name else v.package for v in shard),
-                "companions": ",".join(shard[0].release.companion.packages),
-            }
+            yield CiJob(
+                name=f"{label} {number}/{len(shards)}",
+                release=release,
+                group=title,
+                platform=platform,
+                runner=labels[platform],
+                variants=" ".join(v.id if v.shares_name else v.package for v in shard),
+                companions=",".join(shard[0].release.companion.packages),
+            )

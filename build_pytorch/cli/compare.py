@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from msgspec import to_builtins
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from build_pytorch.base import outputs
 from build_pytorch.base.console import Screen, counted, print_json
@@ -23,6 +24,24 @@ from build_pytorch.results.ledger import Ledger, Tested, Verdict
 _COLOURS: Final = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.NOISY: "yellow"}
 _MEAN: Final = "geometric mean"
 _GIB: Final = 1 << 30
+
+
+class CompareDocument(Comparison, frozen=True, kw_only=True):
+    """The document of --json."""
+
+    exit_code: int
+
+
+class WorkloadsDocument(Struct, frozen=True):
+    """The document of --list --json: names of workloads, by kind of device."""
+
+    workloads: dict[str, list[str]]
+
+
+class RecordedDocument(Struct, frozen=True):
+    """The document of --show --json."""
+
+    comparisons: list[Tested]
 
 
 def run(options: CompareOptions) -> int:
@@ -62,7 +81,7 @@ def run(options: CompareOptions) -> int:
         screen.fold("not recorded: ", evidence.unknown_recipe(build.package))
     code = exit_code_of([result.outcome])
     if options.json:
-        print_json({**to_builtins(result), "exit_code": code}, sys.stdout)
+        print_json(CompareDocument(**asdict(result), exit_code=code), sys.stdout)
     return code
 
 
@@ -70,7 +89,7 @@ def _list(screen: Screen, *, as_json: bool) -> int:
     """Print the names of all workloads."""
     names = {kind: workload_script.names(kind) for kind in workload_script.WORKLOADS}
     if as_json:
-        print_json({"workloads": names}, sys.stdout)
+        print_json(WorkloadsDocument(names), sys.stdout)
     for kind, listed in () if as_json else names.items():
         screen.fold(f"{kind.upper()}, {counted(len(listed), 'workload')}: ", ", ".join(listed))
     return EXIT_OK
@@ -81,7 +100,7 @@ def _show_recorded(screen: Screen, options: CompareOptions) -> int:
     events = [e for e in Ledger(options.root).events() if isinstance(e, Tested) and e.compared]
     last = {(e.subject, e.compared.machine, e.compared.against): e for e in events if e.compared}
     if options.json:
-        print_json({"comparisons": list(last.values())}, sys.stdout)
+        print_json(RecordedDocument(list(last.values())), sys.stdout)
         return EXIT_OK
     for event in last.values():
         assert event.compared  # noqa: S101 - see above

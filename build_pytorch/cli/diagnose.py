@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final
 
+from msgspec import Struct
+
 from build_pytorch.base import files
 from build_pytorch.base.console import ProgressLine, Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
@@ -37,6 +39,29 @@ _OTHERS: Final = {b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4", b"PK\
 """Those that the standard library of Python 3.11 does not read."""
 
 _HEAD: Final = 20_000  #: lines in which the variant is searched
+
+
+class LineRow(Struct, frozen=True):
+    """A line of a log with its number."""
+
+    line: int
+    text: str
+
+
+class DiagnosisDocument(Struct, frozen=True, kw_only=True):
+    """The document of --json."""
+
+    variant: str | None
+    lines: int
+    phase: str | None
+    progress: tuple[int, int] | None
+    stop: str | None
+    stop_line: int | None
+    failure: str | None
+    failure_lines: list[LineRow]
+    meaning: str | None
+    fix: str | None
+    tail: tuple[str, ...]
 
 
 def run(options: DiagnoseOptions) -> int:
@@ -118,23 +143,22 @@ def _encoding(begin: bytes) -> str:
     return "utf-8"
 
 
-def document(diagnosis: LogDiagnosis) -> dict[str, object]:
-    """Return the document of --json; a line of the log is its number and its text."""
+def document(diagnosis: LogDiagnosis) -> DiagnosisDocument:
+    """Return the document of --json."""
     stop, failure = diagnosis.stop, diagnosis.failure
-    lines = [{"line": line, "text": text} for line, text in failure.lines] if failure else []
-    return {
-        "variant": diagnosis.package.id if diagnosis.package else None,
-        "lines": diagnosis.lines,
-        "phase": diagnosis.phase or None,
-        "progress": diagnosis.progress,
-        "stop": stop.rule.id if stop else None,
-        "stop_line": stop.lines[0][0] if stop else None,
-        "failure": failure.rule.id if failure else None,
-        "failure_lines": lines,
-        "meaning": failure.rule.meaning if failure else None,
-        "fix": failure.rule.fix if failure else None,
-        "tail": diagnosis.tail,
-    }
+    return DiagnosisDocument(
+        variant=diagnosis.package.id if diagnosis.package else None,
+        lines=diagnosis.lines,
+        phase=diagnosis.phase or None,
+        progress=diagnosis.progress,
+        stop=stop.rule.id if stop else None,
+        stop_line=stop.lines[0][0] if stop else None,
+        failure=failure.rule.id if failure else None,
+        failure_lines=[LineRow(line, text) for line, text in failure.lines] if failure else [],
+        meaning=failure.rule.meaning if failure else None,
+        fix=failure.rule.fix if failure else None,
+        tail=diagnosis.tail,
+    )
 
 
 def show(screen: Screen, name: str, diagnosis: LogDiagnosis, *, is_given: bool = True) -> None:

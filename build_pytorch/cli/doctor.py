@@ -7,9 +7,10 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from build_pytorch.base import files, foreign_json, process
 from build_pytorch.base.console import ProgressLine, Screen, print_json, shortened
@@ -17,7 +18,13 @@ from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import DoctorOptions
 from build_pytorch.cli.describe_machine import described_machine, print_machine
 from build_pytorch.hardware import choose, saved_machines, torch_facts
-from build_pytorch.hardware.doctor import ImportedTorch, Installation, InstalledTorch, diagnose
+from build_pytorch.hardware.doctor import (
+    DoctorFinding,
+    ImportedTorch,
+    Installation,
+    InstalledTorch,
+    diagnose,
+)
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.smoke import script
 
@@ -26,6 +33,21 @@ _SECONDS: Final = 120.0
 _LONGEST: Final = 400
 """Maximum length of a finding on the screen, in characters."""
 _COLOURS: Final = {"right": "green", "works, better available": "yellow"}
+
+
+class DoctorDocument(Struct, frozen=True, kw_only=True):
+    """The document of --json; `build` is the best of the matrix, `machine` as in its file."""
+
+    verdict: str
+    findings: tuple[DoctorFinding, ...]
+    python: str
+    origin: str | None
+    installed: InstalledTorch
+    torch: ImportedTorch
+    features: dict[str, str]
+    machine: dict[str, Any]
+    build: str | None
+    exit_code: int
 
 
 def run(options: DoctorOptions) -> int:
@@ -47,18 +69,18 @@ def run(options: DoctorOptions) -> int:
     verdict = found[0].verdict if found else "right"
     code = EXIT_OK if verdict in _COLOURS else EXIT_FINDINGS
     if options.json:
-        document = {
-            "verdict": verdict,
-            "findings": found,
-            "python": python,
-            "origin": installed.origin(torch.folder) if torch.folder else None,
-            "installed": installed,
-            "torch": torch,
-            "features": case.features,
-            "machine": saved_machines.document(machine),
-            "build": chosen.best and chosen.best.variant.id,
-            "exit_code": code,
-        }
+        document = DoctorDocument(
+            verdict=verdict,
+            findings=found,
+            python=python,
+            origin=installed.origin(torch.folder) if torch.folder else None,
+            installed=installed,
+            torch=torch,
+            features=case.features,
+            machine=saved_machines.document(machine),
+            build=chosen.best.variant.id if chosen.best else None,
+            exit_code=code,
+        )
         print_json(document, sys.stdout)
         return code
     screen = Screen(sys.stdout)

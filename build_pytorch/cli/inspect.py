@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import msgspec
+from msgspec import Struct
 
 from build_pytorch.base import errors
 from build_pytorch.base.console import ProgressLine, Screen, counted, print_json, visible
@@ -19,6 +19,13 @@ from build_pytorch.matrix.selection import select_packages
 from build_pytorch.results import evidence
 
 _COLOURS: Final = {"failed": "red", "error": "red", "passed": "green"}
+
+
+class InspectDocument(Struct, frozen=True):
+    """The document of --json."""
+
+    variants: list[Inspection]
+    exit_code: int
 
 
 def run(options: InspectOptions) -> int:
@@ -42,7 +49,7 @@ def run(options: InspectOptions) -> int:
         _show(screen, package, results[-1])
     code = errors.exit_code_of(result.outcome for result in results)
     if options.json:
-        print_json({"variants": msgspec.to_builtins(results), "exit_code": code}, sys.stdout)
+        print_json(InspectDocument(results, code), sys.stdout)
     return code
 
 

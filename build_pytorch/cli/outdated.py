@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import msgspec
+from msgspec import Struct
 
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
@@ -19,6 +19,14 @@ from build_pytorch.matrix.selection import require_release
 from build_pytorch.sources.github import BRANCH, upstream_versions
 
 _OLDEST: Final = dt.timedelta(days=365)
+
+
+class OldFact(Struct, frozen=True, kw_only=True):
+    """A table that was checked long ago, among the rows of --json."""
+
+    name: str
+    checked: str
+    newer: bool = False
 
 
 def today() -> dt.date:
@@ -37,8 +45,8 @@ def run(options: OutdatedOptions, clock: Callable[[], dt.date] = today) -> int:
     is_newer = any(row.newer for row in rows)
     code = EXIT_FINDINGS if options.check and is_newer else EXIT_OK
     if options.json:
-        facts = [{"name": place, "checked": checked, "newer": False} for place, checked in old]
-        print_json([*msgspec.to_builtins(rows), *facts], sys.stdout)
+        facts = [OldFact(name=place, checked=checked) for place, checked in old]
+        print_json([*rows, *facts], sys.stdout)
         return code
     screen = Screen(sys.stdout)
     for row in rows:

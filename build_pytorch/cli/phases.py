@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
 
 from build_pytorch.base import file_plan, git
 from build_pytorch.base.console import Screen, counted, print_json
@@ -19,6 +20,36 @@ from build_pytorch.matrix.model import CompanionPackage, Matrix, Phase, Variant
 from build_pytorch.matrix.selection import select
 from build_pytorch.verify import recipe_evaluation, reports, verification
 from build_pytorch.verify.check import Context
+from build_pytorch.verify.reports import VerificationDocument
+
+
+class ChangeRow(Struct, frozen=True, kw_only=True):
+    """What a phase does with a file."""
+
+    path: str
+    action: Action
+    reason: str
+    diff: str | UnsetType = UNSET
+
+
+class PhaseRow(Struct, frozen=True, kw_only=True):
+    """A phase: its number and title, its changes, and how many there are of each action."""
+
+    phase: int
+    title: Phase
+    changes: list[ChangeRow]
+    totals: dict[str, int]
+
+
+class PhasesDocument(Struct, frozen=True, kw_only=True):
+    """The document of --json."""
+
+    root: str
+    written: bool
+    phases: list[PhaseRow]
+    totals: dict[str, int]
+    verification: VerificationDocument | None
+    exit_code: int
 
 
 def run(options: PhaseOptions) -> int:
@@ -55,14 +86,14 @@ def run(options: PhaseOptions) -> int:
         if screen:
             reports.show(result, screen, verbose=options.verbose)
     if not screen:
-        document = {
-            "root": str(root),
-            "written": not options.is_read_only,
-            "phases": [_report(phase, planned, options) for phase, planned in plans.items()],
-            "totals": counts,
-            "verification": reports.document(result) if result else None,
-            "exit_code": code,
-        }
+        document = PhasesDocument(
+            root=str(root),
+            written=not options.is_read_only,
+            phases=[_report(phase, planned, options) for phase, planned in plans.items()],
+            totals=counts,
+            verification=reports.document(result) if result else None,
+            exit_code=code,
+        )
         print_json(document, sys.stdout)
     return code
 
@@ -107,11 +138,14 @@ def _has_diff(change: Change, options: PhaseOptions) -> bool:
     return change.action is Action.REFUSED or (options.diff and change.action.writes)
 
 
-def _report(phase: Phase, planned: list[Change], options: PhaseOptions) -> dict[str, Any]:
+def _report(phase: Phase, planned: list[Change], options: PhaseOptions) -> PhaseRow:
     rows = [
-        {"path": change.path, "action": change.action, "reason": change.reason}
-        | ({"diff": change.diff()} if _has_diff(change, options) else {})
+        ChangeRow(
+            path=change.path,
+            action=change.action,
+            reason=change.reason,
+            diff=change.diff() if _has_diff(change, options) else UNSET,
+        )
         for change in planned
     ]
-    number, title = phase.number, str(phase)
-    return {"phase": number, "title": title, "changes": rows, "totals": totals(planned)}
+    return PhaseRow(phase=phase.number, title=phase, changes=rows, totals=totals(planned))

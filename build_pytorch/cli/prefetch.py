@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 
+from msgspec import Struct
+
 from build_pytorch.base import paths
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError, ToolError
@@ -17,6 +19,26 @@ from build_pytorch.matrix.hashed_sources import Source
 from build_pytorch.matrix.source_tables import Pin
 from build_pytorch.sources import pin_facts
 from build_pytorch.sources.fetchers import FetchedHash, fetch_all, from_log, new_values, sources
+
+
+class HashRow(Struct, frozen=True, kw_only=True):
+    """The hash of a source: that of matrix.toml, and the one that was taken."""
+
+    release: str
+    name: str
+    taken_for: str
+    old: str
+    hash: str
+    state: str
+    fetcher: str
+
+
+class PrefetchDocument(Struct, frozen=True):
+    """The document of --json."""
+
+    sources: list[HashRow]
+    written: bool
+    exit_code: int
 
 
 def run(options: PrefetchOptions) -> int:
@@ -52,8 +74,7 @@ def run(options: PrefetchOptions) -> int:
     code = EXIT_FINDINGS if refused or (options.check and differs) else EXIT_OK
     writes = differs and not (refused or options.check)
     if options.json:
-        rows = [_row(item) for item in fetched]
-        print_json({"sources": rows, "written": writes, "exit_code": code}, sys.stdout)
+        print_json(PrefetchDocument(list(map(_row, fetched)), writes, code), sys.stdout)
     if not writes:
         return code
     matrix_editor.write(path, matrix.text, new)
@@ -99,15 +120,14 @@ def _with_contents(text: str, key: str, options: PrefetchOptions, screen: Screen
     return pin_facts.written(text, key, pin)
 
 
-def _row(item: FetchedHash) -> dict[str, str]:
-    """Return a hash for --json."""
+def _row(item: FetchedHash) -> HashRow:
     source = item.source
-    return {
-        "release": source.release,
-        "name": source.name,
-        "taken_for": source.taken_for,
-        "old": source.hash,
-        "hash": item.hash,
-        "state": item.state,
-        "fetcher": item.fetcher,
-    }
+    return HashRow(
+        release=source.release,
+        name=source.name,
+        taken_for=source.taken_for,
+        old=source.hash,
+        hash=item.hash,
+        state=item.state,
+        fetcher=item.fetcher,
+    )

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, get_args
 
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from build_pytorch.base.console import Screen, folded, print_json
@@ -31,6 +32,22 @@ from build_pytorch.results.package_state import PackageState, package_states
 _ORGANIZATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 _COLOURS: Final = {"publish": "green", "refused": "red"}
+
+
+class PublicationRow(Publication, frozen=True, kw_only=True):
+    """What --json says of a package: the decision, and what a catalogue would get to know."""
+
+    system: str | None
+    broken: bool | None
+    closure_bytes: int | None
+
+
+class PublishDocument(Struct, frozen=True, kw_only=True):
+    """What --json prints."""
+
+    variants: tuple[PublicationRow, ...]
+    obstacles: tuple[str, ...]
+    exit_code: int
 
 
 def run(options: PublishOptions) -> int:
@@ -62,17 +79,18 @@ def run(options: PublishOptions) -> int:
     is_bad = any(row.action in {"refused", "failed"} for row in rows)
     code = EXIT_BAD_INPUT if obstacles else EXIT_FINDINGS if is_bad else EXIT_OK
     if options.json:
-        shown = [_row(row, facts.get(row.variant, PackageFacts())) for row in rows]
-        print_json({"variants": shown, "obstacles": obstacles, "exit_code": code}, sys.stdout)
+        shown = tuple(_row(row, facts.get(row.variant, PackageFacts())) for row in rows)
+        document = PublishDocument(variants=shown, obstacles=obstacles, exit_code=code)
+        print_json(document, sys.stdout)
     if obstacles and not options.dry_run:
         raise BuildPytorchError(f"nothing was published:\n{lines}")
     return code
 
 
-def _row(row: Publication, facts: PackageFacts) -> dict[str, object]:
-    """Return for --json the decision, and what a catalogue would get to know."""
-    known = {"system": facts.system, "broken": facts.broken, "closure_bytes": facts.closure}
-    return {**asdict(row), **known}
+def _row(row: Publication, facts: PackageFacts) -> PublicationRow:
+    return PublicationRow(
+        **asdict(row), system=facts.system, broken=facts.broken, closure_bytes=facts.closure
+    )
 
 
 def _publish(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from build_pytorch.base.console import Screen, counted, print_json, shortened
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
@@ -16,10 +17,11 @@ from build_pytorch.compare.ratio_statistics import overall
 from build_pytorch.hardware import choose, explain, saved_machines
 from build_pytorch.hardware.choice import Answer, Choice, ChosenBuild
 from build_pytorch.hardware.saved_machines import Machine
-from build_pytorch.hardware.verdicts import Candidate
+from build_pytorch.hardware.verdicts import Candidate, Obstacle
 from build_pytorch.hardware.wheels import Measurement
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
+from build_pytorch.matrix.official_wheels import OfficialWheel
 from build_pytorch.results import package_state
 from build_pytorch.results.package_state import PackageState
 
@@ -27,6 +29,93 @@ _COLUMN: Final = 28
 """Maximum width of a table's first column, in characters."""
 _MOST: Final = 150
 """Maximum length of a reason on the first screen, in characters; `--all` has the whole one."""
+
+
+class BuildRow(Struct, frozen=True, kw_only=True):
+    """A build for the machine as a whole. `gpus` are numbers of GPUs; `command` adds the build."""
+
+    variant: str
+    release: str
+    kind: str
+    gpu: str | None
+    arch: str | None
+    isa: str
+    host: str
+    torch: str
+    cuda: str | None
+    package: str
+    gpus: list[int]
+    unused_gpus: list[int]
+    in_matrix: bool
+    reason: str
+    command: str | None
+
+
+class UpdateRow(Struct, frozen=True):
+    """What to update, and the build that runs then."""
+
+    says: str
+    build: BuildRow
+
+
+class WheelRow(Struct, frozen=True, kw_only=True):
+    """The official wheel: the fields of `ChosenWheel`, with the command that installs it."""
+
+    command: str
+    wheel: OfficialWheel
+    code: str
+    limits: tuple[str, ...]
+    runs_on: int
+
+
+class CandidateRow(Struct, frozen=True, kw_only=True):
+    """A variant with its verdict, and why it is the best or how it differs from it."""
+
+    release: str
+    variant: str
+    package: str
+    grade: str
+    runs: bool
+    doubts: tuple[str, ...]
+    obstacles: tuple[Obstacle, ...]
+    reason: str
+
+
+class CompanionRow(Struct, frozen=True):
+    """A companion of the best variant."""
+
+    name: str
+    version: str
+    variant: str
+    package: str
+
+
+class AnswerRow(Struct, frozen=True, kw_only=True):
+    """The answer for the GPUs of one kind, with every variant in the order of the matrix."""
+
+    gpus: list[int]
+    best: CandidateRow | None
+    companions: list[CompanionRow]
+    commands: dict[str, list[str]]
+    fallbacks: list[CandidateRow]
+    waits_for_driver: CandidateRow | None
+    reasons: tuple[Obstacle, ...]
+    variants: list[CandidateRow]
+
+
+class RecommendDocument(Struct, frozen=True, kw_only=True):
+    """The document of --json; `machine` is as in its file."""
+
+    machine: dict[str, Any]
+    best: BuildRow | None
+    ideal: BuildRow | None
+    update: UpdateRow | None
+    wheel: WheelRow | None
+    compared: str
+    remarks: tuple[str, ...]
+    for_all: str | None
+    answers: list[AnswerRow]
+    exit_code: int
 
 
 def run(options: RecommendOptions) -> int:
@@ -45,13 +134,7 @@ def run(options: RecommendOptions) -> int:
     best = [answer.best.variant for answer in choice.answers if answer.best]
     code = EXIT_OK if best else EXIT_FINDINGS  # a variant for one GPU of several is enough
     if options.json:
-        document = {
-            "machine": saved_machines.document(machine),
-            **_document(choice),
-            "answers": [_answer_row(matrix, known, answer) for answer in choice.answers],
-            "exit_code": code,
-        }
-        print_json(document, sys.stdout)
+        print_json(_document(matrix, known, machine, choice, code), sys.stdout)
         return code
     screen = Screen(sys.stdout)
     print_machine(screen, machine, matrix.cpus.values())
@@ -115,77 +198,72 @@ def _install(packages: Sequence[Package], organization: str) -> str:
     return f"flox install {' '.join(names)}"
 
 
-def _document(choice: Choice) -> dict[str, object]:
-    """Return what is chosen for the machine as a whole, for --json."""
+def _document(
+    matrix: Matrix, known: Mapping[str, PackageState], machine: Machine, choice: Choice, code: int
+) -> RecommendDocument:
     update, wheel = choice.update, choice.wheel
-    return {
-        "best": choice.best and _build_row(choice.best),
-        "ideal": choice.ideal and _build_row(choice.ideal),
-        "update": update and {"says": update.says, "build": _build_row(update.build)},
-        "wheel": wheel and {"command": wheel.command, **msgspec.to_builtins(wheel)},
-        "compared": choice.compared,
-        "remarks": choice.remarks,
-        "for_all": choice.for_all and choice.for_all.id,
-    }
+    return RecommendDocument(
+        machine=saved_machines.document(machine),
+        best=_build_row(choice.best) if choice.best else None,
+        ideal=_build_row(choice.ideal) if choice.ideal else None,
+        update=UpdateRow(update.says, _build_row(update.build)) if update else None,
+        wheel=msgspec.convert(wheel, WheelRow, from_attributes=True) if wheel else None,
+        compared=choice.compared,
+        remarks=choice.remarks,
+        for_all=choice.for_all.id if choice.for_all else None,
+        answers=[_answer_row(matrix, known, answer) for answer in choice.answers],
+        exit_code=code,
+    )
 
 
-def _build_row(build: ChosenBuild) -> dict[str, object]:
+def _build_row(build: ChosenBuild) -> BuildRow:
     variant = build.variant
-    return {
-        "variant": variant.id,
-        "release": variant.release_name,
-        "kind": variant.kind,
-        "gpu": variant.gpu_key,
-        "arch": variant.gpu.arch_list if variant.gpu else None,
-        "isa": variant.cpu_key,
-        "host": variant.platform,
-        "torch": variant.version,
-        "cuda": variant.cuda.version if variant.cuda else None,
-        "package": variant.package,
-        "gpus": [gpu.index for gpu in build.gpus],
-        "unused_gpus": [gpu.index for gpu in build.unused],
-        "in_matrix": build.is_in_matrix,
-        "reason": build.reason,
-        "command": build.command or None,
-    }
+    return BuildRow(
+        variant=variant.id,
+        release=variant.release_name,
+        kind=variant.kind,
+        gpu=variant.gpu_key,
+        arch=variant.gpu.arch_list if variant.gpu else None,
+        isa=variant.cpu_key,
+        host=variant.platform,
+        torch=variant.version,
+        cuda=variant.cuda.version if variant.cuda else None,
+        package=variant.package,
+        gpus=[gpu.index for gpu in build.gpus],
+        unused_gpus=[gpu.index for gpu in build.unused],
+        in_matrix=build.is_in_matrix,
+        reason=build.reason,
+        command=build.command or None,
+    )
 
 
-def _row(candidate: Candidate, reason: str = "") -> dict[str, object]:
-    """Return a variant with its verdict, and why it is the best or how it differs from it."""
-    return {
-        "release": candidate.variant.release_name,
-        "variant": candidate.variant.id,
-        "package": candidate.variant.package,
-        "grade": candidate.grade,
-        "runs": not candidate.obstacles,
-        "doubts": candidate.doubts,
-        "obstacles": candidate.obstacles,
-        "reason": reason,
-    }
+def _row(candidate: Candidate, reason: str = "") -> CandidateRow:
+    return CandidateRow(
+        release=candidate.variant.release_name,
+        variant=candidate.variant.id,
+        package=candidate.variant.package,
+        grade=candidate.grade,
+        runs=not candidate.obstacles,
+        doubts=candidate.doubts,
+        obstacles=candidate.obstacles,
+        reason=reason,
+    )
 
 
-def _answer_row(
-    matrix: Matrix, known: Mapping[str, PackageState], answer: Answer
-) -> dict[str, object]:
-    """Return the answer for the GPUs of one kind, with every variant in the order of the matrix."""
+def _answer_row(matrix: Matrix, known: Mapping[str, PackageState], answer: Answer) -> AnswerRow:
     best, waits = answer.best, answer.waits_for_driver
     companions = matrix.companions_of(best.variant) if best else ()
     by_id = {each.variant.id: each for each in (*answer.accepted, *answer.rejected)}
-    return {
-        "gpus": [gpu.index for gpu in answer.gpus],
-        "best": _row(best, explain.why_best(best)) if best else None,
-        "companions": [
-            {"name": it.name, "version": it.version, "variant": it.id, "package": it.package}
-            for it in companions
-        ],
-        "commands": commands(best.variant, known[best.variant.id], companions) if best else {},
-        "fallbacks": [
-            _row(it, explain.why_fallback(it, best)) for it in answer.accepted[1:] if best
-        ],
-        "waits_for_driver": _row(waits) if waits else None,
-        "reasons": answer.reasons,
-        "variants": [_row(by_id[v.id]) for v in matrix.variants if v.id in by_id],
-    }
+    return AnswerRow(
+        gpus=[gpu.index for gpu in answer.gpus],
+        best=_row(best, explain.why_best(best)) if best else None,
+        companions=[CompanionRow(it.name, it.version, it.id, it.package) for it in companions],
+        commands=commands(best.variant, known[best.variant.id], companions) if best else {},
+        fallbacks=[_row(it, explain.why_fallback(it, best)) for it in answer.accepted[1:] if best],
+        waits_for_driver=_row(waits) if waits else None,
+        reasons=answer.reasons,
+        variants=[_row(by_id[v.id]) for v in matrix.variants if v.id in by_id],
+    )
 
 
 def _print_first(

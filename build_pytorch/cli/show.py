@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from msgspec import to_builtins
+from msgspec import Struct, convert, to_builtins
 
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
@@ -20,9 +20,80 @@ from build_pytorch.matrix import matrix_reader, rules
 from build_pytorch.matrix.field_types import listed
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
 from build_pytorch.matrix.selection import select_packages
+from build_pytorch.matrix.source_tables import Pin
+from build_pytorch.matrix.tables import (
+    CpuIsa,
+    GpuArchitecture,
+    Release,
+    VariantSetting,
+    WithoutRule,
+)
+from build_pytorch.results.ledger import Ended, Published, Tested
 from build_pytorch.results.package_state import BuiltState, PackageState, package_states
 
 _COLUMN: Final = 11
+
+
+class ShownRecipe(Struct, frozen=True, kw_only=True):
+    """The recipe, and what the phases would do with it."""
+
+    path: str
+    action: str
+    reason: str
+
+
+class ShownState(Struct, frozen=True, kw_only=True):
+    """What is known of the recipe's result: fields of `PackageState`."""
+
+    digest: str
+    output: str
+    stale: str
+    unknown: str
+    smoke_test: Tested | None
+    inspection: Tested | None
+    comparison: Tested | None
+    missing_evidence: str
+    publication: Published | None
+    last: Ended | None
+    log: str
+
+
+class ShowDocument(Struct, frozen=True, kw_only=True):
+    """The document of --json; tables have the keys of matrix.toml.
+
+    Release, hardware and rules of a companion are those of `torch`, the variant that it is for.
+    Rules have only the keys that are set. `rules_ended` would apply, but their `until` holds.
+    """
+
+    variant: str
+    package: str
+    pname: str
+    version: str
+    torch: str
+    same_build_as: str
+    companions: tuple[str, ...]
+    kind: str
+    status: str
+    reason: str
+    release_name: str
+    release: Release
+    pin: Pin
+    driver: str
+    group: str
+    gpu_key: str | None
+    gpu: GpuArchitecture | None
+    products: tuple[str, ...]
+    cpu_key: str
+    cpu: CpuIsa
+    recipe: ShownRecipe
+    rules: tuple[dict[str, Any], ...]
+    rules_off: tuple[WithoutRule, ...]
+    rules_ended: tuple[str, ...]
+    settings: tuple[VariantSetting, ...]
+    max_jobs: int
+    missing_hashes: tuple[tuple[str, str], ...]
+    state: ShownState
+    commands: dict[str, list[str]]
 
 
 def run(options: ShowOptions) -> int:
@@ -45,57 +116,45 @@ def run(options: ShowOptions) -> int:
     return EXIT_OK
 
 
-_STATE: Final = (
-    *("digest", "output", "stale", "unknown", "smoke_test", "inspection", "comparison"),
-    *("missing_evidence", "publication", "last", "log"),
-)
-"""The fields of PackageState that --json shows."""
-
-
-def _document(matrix: Matrix, state: PackageState, recipe: Change) -> dict[str, object]:
-    """Return what --json prints; tables have the keys of matrix.toml.
-
-    Release, hardware and rules of a companion are those of `torch`, the variant that it is for.
-    Rules have only the keys that are set. `rules_ended` would apply, but their `until` holds.
-    """
+def _document(matrix: Matrix, state: PackageState, recipe: Change) -> ShowDocument:
     package, variant = state.package, state.variant
-    return {
-        "variant": package.id,
-        "package": package.package,
-        "pname": package.pname,
-        "version": package.version,
-        "torch": variant.id,
-        "same_build_as": variant.same_build_as.id if variant.same_build_as else "",
-        "companions": [each.id for each in matrix.companions_of(variant)],
-        "kind": variant.kind,
-        "status": variant.status,
-        "reason": variant.impossible or "",
-        "release_name": variant.release_name,
-        "release": variant.release,
-        "pin": variant.pin,
-        "driver": variant.driver,
-        "group": variant.group.title,
-        "gpu_key": variant.gpu_key,
-        "gpu": variant.gpu,
-        "products": variant.products,
-        "cpu_key": variant.cpu_key,
-        "cpu": variant.cpu,
-        "recipe": {key: getattr(recipe, key) for key in ("path", "action", "reason")},
-        "rules": [_set_keys(to_builtins(rule)) for rule in variant.effects.rules],
-        "rules_off": variant.effects.off,
-        "rules_ended": _ended(matrix, variant),
-        "settings": list(rules.settings_of(variant)),
-        "max_jobs": variant.effects.max_jobs,
-        "missing_hashes": package.untaken_hashes,
-        "state": {key: getattr(state, key) for key in _STATE},
-        "commands": _commands(matrix, state),
-    }
+    return ShowDocument(
+        variant=package.id,
+        package=package.package,
+        pname=package.pname,
+        version=package.version,
+        torch=variant.id,
+        same_build_as=variant.same_build_as.id if variant.same_build_as else "",
+        companions=tuple(each.id for each in matrix.companions_of(variant)),
+        kind=variant.kind,
+        status=variant.status,
+        reason=variant.impossible or "",
+        release_name=variant.release_name,
+        release=variant.release,
+        pin=variant.pin,
+        driver=variant.driver,
+        group=variant.group.title,
+        gpu_key=variant.gpu_key,
+        gpu=variant.gpu,
+        products=variant.products,
+        cpu_key=variant.cpu_key,
+        cpu=variant.cpu,
+        recipe=convert(recipe, ShownRecipe, from_attributes=True),
+        rules=tuple(_set_keys(to_builtins(rule)) for rule in variant.effects.rules),
+        rules_off=variant.effects.off,
+        rules_ended=_ended(matrix, variant),
+        settings=tuple(rules.settings_of(variant)),
+        max_jobs=variant.effects.max_jobs,
+        missing_hashes=package.untaken_hashes,
+        state=convert(state, ShownState, from_attributes=True),
+        commands=_commands(matrix, state),
+    )
 
 
-def _ended(matrix: Matrix, variant: Variant) -> list[str]:
+def _ended(matrix: Matrix, variant: Variant) -> tuple[str, ...]:
     """Return the rules that would apply to a variant, but their `until` holds."""
     ended = (rule for rule in matrix.rules if rules.is_ended(rule, variant))
-    return [rule.id for rule in ended if rules.holds(rule.when, variant)]
+    return tuple(rule.id for rule in ended if rules.holds(rule.when, variant))
 
 
 def _set_keys(table: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import msgspec
+from msgspec import Struct
 
 from build_pytorch.base.console import ProgressLine, Screen, counted, print_json
 from build_pytorch.base.errors import BuildPytorchError, exit_code_of
@@ -32,6 +32,13 @@ _LISTED: Final = 4
 """Variants that were not run and are listed one by one."""
 
 
+class SmokeDocument(Struct, frozen=True):
+    """The document of --json."""
+
+    variants: list[SmokeCase]
+    exit_code: int
+
+
 def run(options: SmokeOptions) -> int:
     """Test the chosen packages, record the evidence, print it and return the exit code.
 
@@ -48,7 +55,8 @@ def run(options: SmokeOptions) -> int:
         seconds=options.timeout * 60,
     )
     screen = Screen(sys.stderr if options.json else sys.stdout)
-    cases, not_run = [], []
+    cases: list[SmokeCase] = []
+    not_run: list[SmokeCase] = []
     for package in select_packages(matrix, options.variants, options.release):
         case, report = _tested(package, settings)
         cases.append(case)
@@ -62,7 +70,7 @@ def run(options: SmokeOptions) -> int:
         screen.line(f"{screen.paint('not run', 'dim')}: {counted(len(more), 'more variant')}")
     code = exit_code_of(case.outcome for case in cases)
     if options.json:
-        print_json({"variants": msgspec.to_builtins(cases), "exit_code": code}, sys.stdout)
+        print_json(SmokeDocument(cases, code), sys.stdout)
     return code
 
 

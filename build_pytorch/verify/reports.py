@@ -7,8 +7,10 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from build_pytorch.base import console, files, foreign_json, outputs
 from build_pytorch.base.console import Screen, visible
@@ -108,29 +110,81 @@ def _show_checks(result: VerificationResult, screen: Screen) -> None:
                 screen.fold(f"    {state:<7}  ", visible(subject), _COLOURS[state], indent=13)
 
 
-def document(result: VerificationResult) -> dict[str, Any]:
-    """Return the report as a JSON object."""
-    outcomes = [
-        {"id": outcome.check.id, "title": outcome.check.title, "state": outcome.state}
-        | {"passed": len(outcome.passed), "failed": len(outcome.failed)}
-        | {"skipped": len(outcome.not_run), "reason": outcome.reason}
+class CheckRow(Struct, frozen=True, kw_only=True):
+    """A check, and how many of its subjects passed, failed and were skipped."""
+
+    id: str
+    title: str
+    state: str
+    passed: int
+    failed: int
+    skipped: int
+    reason: str
+
+
+class FindingRow(Struct, frozen=True, kw_only=True):
+    """A finding: fields of `Finding`."""
+
+    check: str
+    severity: str
+    file: str
+    line: int
+    column: int
+    found: str
+    expected: str
+    fix: str
+
+
+class VerificationDocument(Struct, frozen=True, kw_only=True):
+    """The report as a JSON object."""
+
+    root: str
+    variants: list[str]
+    companions: list[str]
+    checks: list[CheckRow]
+    findings: list[FindingRow]
+    derivations: dict[str, str]
+    notes: tuple[str, ...]
+    exit_code: int
+
+
+def document(result: VerificationResult) -> VerificationDocument:
+    """Return the report for --json."""
+    checks = [
+        CheckRow(
+            id=outcome.check.id,
+            title=outcome.check.title,
+            state=outcome.state,
+            passed=len(outcome.passed),
+            failed=len(outcome.failed),
+            skipped=len(outcome.not_run),
+            reason=outcome.reason,
+        )
         for outcome in result.outcomes
     ]
     findings = [
-        {"check": finding.check, "severity": finding.severity, "file": finding.path}
-        | {name: getattr(finding, name) for name in ("line", "column", "found", "expected", "fix")}
+        FindingRow(
+            check=finding.check,
+            severity=finding.severity,
+            file=finding.path,
+            line=finding.line,
+            column=finding.column,
+            found=finding.found,
+            expected=finding.expected,
+            fix=finding.fix,
+        )
         for finding in result.findings
     ]
-    return {
-        "root": str(result.context.root),
-        "variants": [variant.id for variant in result.context.variants],
-        "companions": [companion.id for companion in result.context.companions],
-        "checks": outcomes,
-        "findings": findings,
-        "derivations": result.derivations(),
-        "notes": result.context.matrix.notes,
-        "exit_code": result.exit_code,
-    }
+    return VerificationDocument(
+        root=str(result.context.root),
+        variants=[variant.id for variant in result.context.variants],
+        companions=[companion.id for companion in result.context.companions],
+        checks=checks,
+        findings=findings,
+        derivations=result.derivations(),
+        notes=result.context.matrix.notes,
+        exit_code=result.exit_code,
+    )
 
 
 def _sarif(result: VerificationResult, stream: TextIO) -> None:
