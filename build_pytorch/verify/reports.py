@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TextIO
 from urllib.parse import quote
 
-from msgspec import Struct
+from msgspec import Struct, convert, field
 
 from build_pytorch.base import console, files, foreign_json, outputs
 from build_pytorch.base.console import Screen, visible
@@ -123,11 +123,11 @@ class CheckRow(Struct, frozen=True, kw_only=True):
 
 
 class FindingRow(Struct, frozen=True, kw_only=True):
-    """A finding: fields of `Finding`."""
+    """A finding: the fields of `Finding` for other programs."""
 
     check: str
     severity: str
-    file: str
+    path: str = field(name="file")
     line: int
     column: int
     found: str
@@ -162,25 +162,12 @@ def document(result: VerificationResult) -> VerificationDocument:
         )
         for outcome in result.outcomes
     ]
-    findings = [
-        FindingRow(
-            check=finding.check,
-            severity=finding.severity,
-            file=finding.path,
-            line=finding.line,
-            column=finding.column,
-            found=finding.found,
-            expected=finding.expected,
-            fix=finding.fix,
-        )
-        for finding in result.findings
-    ]
     return VerificationDocument(
         root=str(result.context.root),
         variants=[variant.id for variant in result.context.variants],
         companions=[companion.id for companion in result.context.companions],
         checks=checks,
-        findings=findings,
+        findings=[convert(each, FindingRow, from_attributes=True) for each in result.findings],
         derivations=result.derivations(),
         notes=result.context.matrix.notes,
         exit_code=result.exit_code,
