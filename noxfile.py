@@ -190,6 +190,17 @@ def bench_sharing(session: nox.Session) -> None:
     session.run("pytest", "-n0", "-s", "-rs", *tests, *session.posargs, env=env)
 
 
+@nox.session
+def whole(session: nox.Session) -> None:
+    """Build a whole PyTorch for CPUs, hours; variants of tests/whole/matrix.toml after --."""
+    _install(session)
+    names = ("BUILD_PYTORCH_DEBIAN", "BUILD_PYTORCH_WHOLE")
+    env = {name: os.environ[name] for name in names if name in os.environ}
+    session.run(
+        "python", "tests/whole/whole.py", *(session.posargs or ["openblas/cpu-avx2"]), env=env
+    )
+
+
 @nox.session(name="wheel-facts")
 def wheel_facts(session: nox.Session) -> None:
     """Read official wheels into official_wheels.toml: their versions after --, 1 GB for each."""

@@ -53,6 +53,24 @@ def test_the_block_is_all_that_the_option_changes(tmp_path: Path) -> None:
 
 
 @needs_nix
+def test_hooks_pass_on_a_machine_that_has_the_folder(tmp_path: Path) -> None:
+    """The folder and ccache exist: what hooks export and write is the same as without."""
+    with tempfile.TemporaryDirectory(prefix="cache", dir="/tmp") as name:
+        folder = Path(name.replace("_", "x") + "x")
+        folder.mkdir()
+        try:
+            matrix = with_cache(str(folder))
+            variants = [v for v in matrix.variants if v.id in {"sm90-avx2", "cpu-avx2"}]
+            write_recipes(tmp_path, matrix)
+            only = ["hook-environment", "hook-files", "hook-ends"]
+            assert (
+                verification.verify(matrix, tmp_path, variants=variants, only=only).findings == []
+            )
+        finally:
+            folder.rmdir()
+
+
+@needs_nix
 @pytest.mark.parametrize(
     ("old", "new"),
     [

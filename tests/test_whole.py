@@ -1,0 +1,58 @@
+"""The stand-in for nixpkgs of `nox -s whole`, evaluated; the session builds with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, needs_nix, write_recipes
+
+from build_pytorch.matrix import matrix_reader
+
+sys.path.insert(0, str(PROJECT / "tests/whole"))
+
+from whole import HERE, main, make_nixpkgs
+
+TEXT = (HERE / "matrix.toml").read_text().replace("CACHE", "/var/cache/x")
+
+
+@needs_nix
+def test_recipes_reach_the_torch_of_the_stand_in(tmp_path: Path) -> None:
+    """Each recipe is PyTorch 2.6.0 with its BLAS."""
+    matrix = matrix_reader.parse(TEXT)
+    write_recipes(tmp_path, matrix)
+    make_nixpkgs(tmp_path / "source")
+    files = {variant.id: f"{tmp_path}/{variant.path}" for variant in matrix.variants}
+    expression = f"""
+      let
+        nixpkgs_pinned = import {tmp_path}/source {{
+          system = "x86_64-linux"; config.allowUnfree = true; overlays = [ ];
+        }};
+        facts = path: let torch = import path {{ inherit nixpkgs_pinned; pkgs = {{ }}; }}; in {{
+          inherit (torch) name BLAS;
+          openblas = torch ? OpenBLAS_HOME;
+          version = torch.PYTORCH_BUILD_VERSION;
+        }};
+      in builtins.mapAttrs (_: facts) {{ {" ".join(f'"{k}" = {v};' for k, v in files.items())} }}
+    """
+    argv = ["nix-instantiate", "--eval", "--strict", "--json", "-E", expression]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    facts = json.loads(done.stdout)
+    assert facts.keys() == {v.id for v in matrix.variants}
+    for variant in matrix.variants:
+        found = facts[variant.id]
+        is_mkl = variant.effects.blas == "mkl"
+        assert found["name"].endswith(f"-{variant.pname}-2.6.0")
+        assert found["version"] == "2.6.0"
+        assert (found["BLAS"], found["openblas"]) == ("MKL" if is_mkl else "OpenBLAS", not is_mkl)
+
+
+def test_without_a_root_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BUILD_PYTORCH_DEBIAN", "/nonexistent")
+    assert main() == 2
+    assert "BUILD_PYTORCH_DEBIAN: " in capsys.readouterr().err

@@ -1,0 +1,129 @@
+#!/bin/bash
+# The builder of all packages of the model of nixpkgs: Debian's programs, which Nix's sandbox shows
+# below /usr. PyTorch is built as nixpkgs' stdenv does it, with the phases and hooks of the recipe.
+set -e -o pipefail
+shopt -s inherit_errexit
+export PATH=/usr/bin:/bin HOME=/homeless-shelter LC_ALL=C.UTF-8
+
+case $name in
+*-pytorch26-*) ;;
+pytorch-v*-with-submodules)
+    cp -r --no-preserve=mode,ownership /src/pytorch-*/ "$out"
+    # What Debian changed: the version has +debian, and ninja writes commands in place of objects
+    sed -i "s/ + '+debian'//" "$out/tools/generate_torch_version.py"
+    sed -i "s/, '-v'\]/]/" "$out/tools/setup_helpers/cmake.py"
+    # Debian's sources lack a generated file
+    cd "$out/torch/csrc/jit/serialization"
+    flatc --cpp --gen-mutable --scoped-enums mobile_bytecode.fbs
+    exit
+    ;;
+disable-cmake-mkl-rpath.patch)
+    cat >"$out" <<'PATCH'
+--- a/cmake/public/mkl.cmake
++++ b/cmake/public/mkl.cmake
+@@ -20,3 +20,0 @@
+-set_property(
+-  TARGET caffe2::mkl PROPERTY INTERFACE_LINK_DIRECTORIES
+-  ${MKL_ROOT}/lib ${MKL_ROOT}/lib/intel64 ${MKL_ROOT}/lib/intel64_win ${MKL_ROOT}/lib/win-x64)
+PATCH
+    exit
+    ;;
+patch-for-torch-*.patch) # nixpkgs' own for this version: here none
+    : >"$out"
+    exit
+    ;;
+*)
+    for output in $outputs; do
+        mkdir -p "${!output}"
+        ln -s /usr/bin "${!output}/bin"
+        case $name in
+        openblas-*)
+            ln -s /usr/lib/x86_64-linux-gnu/openblas-openmp "${!output}/lib"
+            ln -s /usr/include/x86_64-linux-gnu/openblas-openmp "${!output}/include"
+            ;;
+        mkl-*)
+            ln -s /opt/mkl-dev/lib /opt/mkl-dev/include "${!output}/"
+            ;;
+        esac
+    done
+    exit
+    ;;
+esac
+
+runHook() { eval "${!1-}"; }
+# Nix shows the phase of its structured log where a builder writes it there
+showPhase() {
+    echo "Running phase: $1"
+    printf '@nix { "action": "setPhase", "phase": "%s" }\n' "$1" >&"${NIX_LOG_FD:-2}"
+}
+phase() {
+    [[ -z ${phases-} || " $phases " == *" $1 "* ]] || return 0
+    showPhase "$1"
+    if [ -n "${!1-}" ]; then eval "${!1}"; else "default_$1"; fi
+}
+
+# The compiler wrapper of nixpkgs, and its hook for reproducible builds
+mkdir "$NIX_BUILD_TOP/wrapper"
+for compiler in gcc g++; do
+    printf '#!/bin/sh\nexec /usr/bin/%s $NIX_CFLAGS_COMPILE "$@"\n' $compiler >"$NIX_BUILD_TOP/wrapper/$compiler"
+    chmod +x "$NIX_BUILD_TOP/wrapper/$compiler"
+done
+export CC=$NIX_BUILD_TOP/wrapper/gcc CXX=$NIX_BUILD_TOP/wrapper/g++
+seed=${NIX_OUTPATH_USED_AS_RANDOM_SEED:-$out}
+seed=${seed##*/}
+export NIX_CFLAGS_COMPILE="${NIX_CFLAGS_COMPILE-} -frandom-seed=${seed:0:10}"
+
+default_unpackPhase() {
+    echo "unpacking source archive $src"
+    cp -r --no-preserve=mode "$src" source
+    cd source
+}
+default_patchPhase() {
+    runHook prePatch
+    for patch in $patches; do
+        echo "applying patch $patch"
+        [ ! -s "$patch" ] || patch -p1 <"$patch"
+    done
+    runHook postPatch
+}
+default_configurePhase() {
+    runHook preConfigure
+    runHook postConfigure
+}
+default_buildPhase() {
+    runHook preBuild
+    echo "Executing pypaBuildPhase"
+    echo "Creating a wheel..."
+    /usr/bin/python3 -m build --no-isolation --skip-dependency-check --outdir dist/ --wheel
+    echo "Finished creating a wheel..."
+    runHook postBuild
+}
+default_installPhase() {
+    runHook preInstall
+    echo "Executing pypaInstallPhase"
+    local site=$out/lib/python3.13/site-packages
+    /usr/bin/python3 -m pip --disable-pip-version-check install --no-deps --no-index \
+        --no-cache-dir --no-compile --target "$site" dist/*.whl
+    [ ! -d "$site/bin" ] || mv "$site/bin" "$out/bin"
+    mkdir "$dist"
+    cp dist/*.whl "$dist"
+    runHook postInstall
+}
+default_fixupPhase() {
+    runHook preFixup
+    for output in $outputs; do
+        find "${!output}" -name '*.so*' -type f -exec strip -S {} +
+    done
+    runHook postFixup
+}
+default_pythonImportsCheckPhase() {
+    echo "Check whether the following modules can be imported: $pythonImportsCheck"
+    cd "$out"
+    export PYTHONPATH=$out/lib/python3.13/site-packages
+    for module in $pythonImportsCheck; do /usr/bin/python3 -c "import $module"; done
+}
+
+cd "$NIX_BUILD_TOP"
+for each in unpackPhase patchPhase configurePhase buildPhase installPhase fixupPhase pythonImportsCheckPhase; do
+    phase "$each"
+done

@@ -1,0 +1,132 @@
+"""Build PyTorch 2.6.0 of Debian 13's sources through the tool: `nox -s whole -- VARIANT...`.
+
+BUILD_PYTORCH_DEBIAN names a root folder of Debian 13 (tests/test_shared_pytorch.py says how it is
+made), with libopenblas-openmp-dev (not libopenblas-dev), python3-build, python3-wheel and
+python3-pip as well. Variants with MKL need PyPI's mkl, mkl-devel and mkl-include 2024.2.2 unpacked
+in its /opt/mkl-dev, with unversioned links beside `.so.2`.
+BUILD_PYTORCH_WHOLE names the folder of all that is made (default: .nox/whole): a Nix store, a
+compiler cache and a checkout, in which `./env invoke status` and other commands work.
+
+Nix's sandbox shows a build the folders of the root as /usr, /lib and so on; the rest is the model
+of nixpkgs of this project (torch.nix, build.sh). What follows -- goes to `invoke build`.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+HERE: Final = Path(__file__).resolve().parent
+PROJECT: Final = HERE.parents[1]
+MODEL: Final = PROJECT / "build_pytorch/verify/nixpkgs_model"
+GROUP: Final = "nixbld"
+BUILDER: Final = '{ builder = "/bin/bash"; args = [ ./build.sh ]; checksHashes = _: false; }\n'
+
+
+def make_nixpkgs(folder: Path) -> None:
+    """Write the model of nixpkgs with our torch and our builder into a new folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(MODEL, folder)
+    (folder / "torch.nix").rename(folder / "model-torch.nix")
+    shutil.copy(HERE / "torch.nix", folder)
+    shutil.copy(HERE / "build.sh", folder)
+    (folder / "builder.nix").write_text(BUILDER)
+    for name, old, new in (
+        ("packages.nix", "mkl-2023.1.0", "mkl-2024.2.2"),
+        ("default.nix", 'torch = "2.9.1"', 'torch = "2.6.0"'),
+    ):
+        path = folder / name
+        path.write_text(path.read_text().replace(old, new))
+
+
+def make_environment(folder: Path, debian: Path) -> dict[str, str]:
+    """Write nix.conf and return the variables with which Nix uses its own store in a folder."""
+    variables = {
+        "NIX_REMOTE": "local",
+        "NIX_STORE_DIR": f"{folder}/nix/store",
+        "NIX_STATE_DIR": f"{folder}/nix/state",
+        "NIX_LOG_DIR": f"{folder}/nix/log",
+        "NIX_CONF_DIR": f"{folder}/nix/conf",
+        "TMPDIR": str(folder / "tmp"),
+        "XDG_CACHE_HOME": f"{folder}/xdg",
+    }
+    groups = {entry.gr_name for entry in grp.getgrall()}
+    for name in ("nix/conf", "tmp", "xdg", "cache"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    if GROUP in groups:  # each build is a user of its own, which cannot change the root folder
+        shutil.chown(folder / "cache", group=GROUP)
+        (folder / "cache").chmod(0o2770)
+    shown = [f"/{name}={debian}/{name}" for name in ("usr", "bin", "lib", "lib64", "src", "opt")]
+    shown += [f"/etc/{n}={debian}/etc/{n}" for n in ("alternatives", "ld.so.cache", "python3.13")]
+    lines = [
+        "substituters =",
+        f"build-users-group = {GROUP if GROUP in groups else ''}",
+        "sandbox = true",
+        "sandbox-fallback = false",
+        f"sandbox-paths = {' '.join(shown)} {folder}/cache?",
+    ]
+    (folder / "nix/conf/nix.conf").write_text("\n".join(lines) + "\n")
+    (folder / "cache/ccache.conf").write_text("max_size = 10G\n")
+    return variables
+
+
+def nix(variables: dict[str, str], *argv: str) -> str:
+    """Run one of Nix's programs and return the last word that it prints."""
+    env = os.environ | variables
+    done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True, env=env)
+    return done.stdout.split()[-1]
+
+
+def make_checkout(root: Path, sha256: str, cache: Path) -> None:
+    """Write a checkout with our matrix, or bring the program and the matrix of one up to date."""
+    root.mkdir(exist_ok=True)
+    kept = shutil.ignore_patterns("__pycache__", ".git", ".venv", ".nox", ".*_cache")
+    for name in ("build_pytorch", "templates", "docs", ".flox/env"):
+        shutil.rmtree(root / name, ignore_errors=True)
+        shutil.copytree(PROJECT / name, root / name, ignore=kept)
+    shutil.rmtree(root / "docs/reference/releases", ignore_errors=True)
+    for name in (".flox/env.json", "tasks.py", "noxfile.py", "pyproject.toml", "README.md"):
+        shutil.copy(PROJECT / name, root / name)
+    text = (HERE / "matrix.toml").read_text().replace("CACHE", str(cache))
+    rev = text.partition('rev = "')[2].partition('"')[0]
+    text = text.replace('sha256 = ""', f'sha256 = "{sha256}"')
+    text = text.replace('sha256_of = ""', f'sha256_of = "{rev}"')
+    (root / "matrix.toml").write_text(text)
+
+
+def main() -> int:
+    """Prepare the folder and run `invoke build` in its checkout. Return the exit code."""
+    debian = Path(os.environ.get("BUILD_PYTORCH_DEBIAN", ""))
+    if not (debian / "src").is_dir() or os.geteuid() != 0:
+        print("BUILD_PYTORCH_DEBIAN: no root folder with /src, or not root", file=sys.stderr)
+        return 2
+    folder = Path(os.environ.get("BUILD_PYTORCH_WHOLE") or PROJECT / ".nox/whole").resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    variables = make_environment(folder, debian.resolve())
+    source = folder / "source"  # the name of what fetchTarball unpacks
+    make_nixpkgs(source)
+    path = nix(variables, "nix-store", "--add-fixed", "--recursive", "sha256", str(source))
+    nix(variables, "nix-store", "--realise", path, "--add-root", str(folder / "nixpkgs"))
+    hash_argv = ("nix", "--extra-experimental-features", "nix-command", "hash", "path", path)
+    root = folder / "checkout"
+    make_checkout(root, nix(variables, *hash_argv), folder / "cache")
+    words = " ".join(shlex.quote(f"{key}={value}") for key, value in variables.items())
+    enter = f"cd {shlex.quote(str(root))} && exec env {words}"
+    script = f'#!/bin/sh\n{enter} {sys.executable} -m "$@"\n'
+    (folder / "env").write_text(script)
+    (folder / "env").chmod(0o755)
+    code = subprocess.run([folder / "env", "invoke", "all"], check=False).returncode
+    if not code:
+        argv = ["env", "invoke", "build", "--backend", "nix", *sys.argv[1:]]
+        os.execv(folder / "env", argv)  # noqa: S606 - so that a signal reaches `invoke build`
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
