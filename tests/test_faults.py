@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import random
 import select
@@ -133,7 +132,6 @@ ORDINARY: Final = (
     [
         ("chmod 000 matrix.toml", ["status"], "Permission denied; let this user read it"),
         ("rm matrix.toml; mkdir matrix.toml", ["verify"], "Is a directory; move it away, then"),
-        ("chmod 000 .flox", ["status", "--json"], "44 recipes cannot be read: .flox/pkgs/"),
         *(
             ("mkdir d; chmod 555 d", argv, "nothing may be written in its folder; name another")
             for argv in (
@@ -153,10 +151,7 @@ def test_what_permissions_deny_is_one_line_that_says_what_to_do(
     (project.root / ".flox").chmod(0o755)
     assert done.returncode == 2
     assert says in error_line(done)
-    if argv == ["status", "--json"]:
-        assert {row["recipe"] for row in json.loads(done.stdout)["variants"]} == {"unreadable"}
-    else:
-        assert done.stdout == "", "before any work"
+    assert done.stdout == "", "before any work"
 
 
 def can_mount() -> bool:

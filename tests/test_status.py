@@ -1,4 +1,4 @@
-"""`invoke status`: a row for each variant, and totals."""
+"""`invoke status`: what failed, what runs, what is next; and the states of packages."""
 
 from __future__ import annotations
 
@@ -6,59 +6,169 @@ import json
 import os
 import re
 import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import get_args
 
 import pytest
-from conftest import Project, needs_nix
+from conftest import Project, copied_project
 from msgspec.structs import replace
-from sample_fleet import LAST, Checkout
+from sample_fleet import LAST, Checkout, SampleFleet
 
-from build_pytorch.base.errors import WriteError
+from build_pytorch.base.errors import BuildPytorchError, WriteError
+from build_pytorch.cli.commands import COMMANDS, BuildOptions, SelectionOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.selection import Selection, StateName
 from build_pytorch.results import ledger
-from build_pytorch.results.package_state import package_states
+from build_pytorch.results.package_selection import chosen_packages
+from build_pytorch.results.package_state import OverallState, package_states
 
-COLUMNS = ["recipe", "verified", "built", "smoke", "inspect", "published"]
-
-
-TOTALS = ["current", "built", "smoke-tested", "inspected", "published"]
+MEMORY = "nvcc error : 'cicc' died due to signal 9 (Kill signal)"
 
 
-def test_json_has_every_column_and_its_total(still: Project) -> None:
-    document = json.loads(still.invoke("status", "cpu-avx2", "--json").stdout)
-    (row,) = document["variants"]
-    others = ["variant", "package", "status", "reason", "output", "shared", "log", "compare"]
-    assert sorted(row) == sorted([*others, *COLUMNS])
-    assert [row[column] for column in COLUMNS] == ["current", "-", "no", "-", "-", "-"]
-    assert document["totals"] == {name: int(name == "current") for name in TOTALS}
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A fleet with failures of three causes, and a build of 47 minutes that runs.
+
+    There is no Nix, so every path in the store is valid.
+    """
+    project = copied_project(tmp_path_factory.mktemp("fleet") / "project")
+    sample, store = SampleFleet(project.root), project.root / "store"
+    variants = [v for v in matrix_reader.load(project.root).variants if not v.impossible]
+    for number, variant in enumerate(variants[:12]):
+        if number < 3:
+            other = "/source/aten/x.cu(7): " if number else "/build/source/c10/util/env.cpp:3:10: "
+            sample.failed(variant, "x", message=f"{other}fatal error: fmt/format.h: No such file")
+        elif number < 5:
+            sample.failed(variant, "x", cause="out-of-memory", message=MEMORY)
+        elif number == 5:
+            start = sample.started(variant, LAST)
+            sample.ended(start, "failed", 60.0, cause="disk-full", where="ssh://ci-2")
+        elif number == 6:
+            sample.started(variant, datetime.now(UTC) - timedelta(minutes=47), pid=1)
+        elif number > 7:
+            output = sample.built(variant, store, seconds=100.0 * number)
+            outcome: ledger.TestOutcome = "failed" if number == 8 else "passed"
+            sample.tested(variant, output, by="inspect", outcome=outcome, reason="no cuDNN")
+    return project
 
 
-@needs_nix
-def test_verification_runs_where_it_is_asked_for(project: Project) -> None:
-    project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", "-mavx2", "-mavx")
-    done = project.invoke("status", "cpu-avx2", "cpu-avx512", "--verify")
-    _, broken, good, total, more, *_ = done.stdout.splitlines()
-    assert broken.split()[1] == "edited"
-    assert re.fullmatch(r"\d+ errors?", " ".join(broken.split()[2:-4]))
-    assert good.split()[2] == "yes"
-    assert f"{total} {more.strip()}".startswith("2 variants: 1 current, 1 verified, 0 built")
+@pytest.fixture
+def status(fleet: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """What `invoke status` prints."""
+    monkeypatch.setenv("NIX_STORE_DIR", str(fleet.root / "store"))
+    monkeypatch.setenv("PATH", "")
+
+    def run(*words: str) -> str:
+        return fleet.invoke("status", *words).stdout
+
+    return run
 
 
-def test_the_table_fits_80_columns_and_notes_hosts_that_do_not_exist(still: Project) -> None:
-    lines = still.invoke("status").stdout.splitlines()
-    assert all(len(line) <= 80 and line == line.rstrip() for line in lines)
-    rows = {line.split()[0]: line.split()[1:] for line in lines}
-    assert rows["variant"] == COLUMNS
-    cells = ["current", "-", "no", "-", "-", "-"]
-    assert rows["sm90-avx2"] == cells
-    assert rows["sm121-avx2"] == [*cells, "[1]"]
-    said = " ".join(" ".join(lines).split())
-    assert (
-        "[1] impossible-host: no x86_64-linux machine has SM121: "
-        "GB10 (DGX Spark) on aarch64-linux only"
-    ) in said
-    assert "44 variants: 44 current, 0 built, 0 smoke-tested, 0 inspected, 0 published" in said
+def test_the_first_screen_has_counts_causes_what_runs_and_what_is_next(
+    status: Callable[..., str],
+) -> None:
+    lines = status().splitlines()
+    assert len(lines) <= 12
+    assert all(len(line) <= 80 for line in lines)
+    assert "1 building, 7 failed, 3 tested, 8 impossible-host" in lines[0]
+    said = "\n".join(lines)
+    assert "failed   3  fatal error: fmt/format.h: No such file\n" in said, "places differ"
+    assert re.search(r"failed   2  out-of-memory: .*\n +\d+ days ago here: sm\d+", said)
+    assert re.search(r"failed   1  disk-full: the disk is full\n.* ago on ssh://ci-2: ", said)
+    assert "1 more cause" in said or "inspection: no cuDNN" in said
+    assert re.search(r"\nrunning: sm\d+-\S+ \(47:\d\d\)\n", said)
+    assert re.fullmatch(r"next: invoke diagnose sm\S+", lines[-2])
+    assert lines[-1] == "next: invoke build --failed"
+
+
+def test_more_causes_than_the_screen_has_lines_are_one_line(project: Project) -> None:
+    sample = SampleFleet(project.root)
+    for number, variant in enumerate(matrix_reader.load(project.root).variants[:30]):
+        sample.failed(variant, "x", message=f"x.cpp:1: error: number {number // 2}")
+    lines = project.invoke("status").stdout.splitlines()
+    assert len(lines) <= 12
+    assert lines[-3] == "failed  22  11 more causes: `invoke status --state failed`"
+
+
+def test_a_table_is_printed_where_it_is_asked_for(status: Callable[..., str]) -> None:
+    head, *rows = status("--state", "failed", "--sort", "time").splitlines()
+    assert head.split() == ["variant", "state", "age", "took", "cause", "or", "tests"]
+    assert len(rows) == 7
+    assert all(len(row) <= 80 for row in rows)
+    assert rows[0].endswith("inspection"), "the inspection was the last"
+    assert [row.split()[-1] for row in rows].count("out-of-memory") == 2
+    slow, *others = status("--sort", "duration").splitlines()[1:]
+    assert "47:" in slow
+    assert len(others) == 43
+
+
+def test_packages_are_selected_alike_in_every_command(status: Callable[..., str]) -> None:
+    def ids(*words: str) -> list[str]:
+        return [row["variant"] for row in json.loads(status(*words, "--json"))["variants"]]
+
+    assert ids("--gpu", "RTX 4090", "--isa", "avx2") == ["sm89-avx2"]
+    assert ids("sm120-*", "--isa", "avx512") == ["sm120-avx512"]
+    assert ids("--state", "building", "--state", "tested", "--since", "2026-11-20") == [
+        *ids("--state", "building"),
+        *ids("--state", "tested"),
+    ]
+    assert ids("--since", "1h") == ids("--state", "building")
+    takes_all = {n for n, c in COMMANDS.items() if issubclass(c.options, SelectionOptions)}
+    assert {"build", "verify", "smoke", "inspect", "publish", "board", "ci-matrix"} <= takes_all
+    assert get_args(StateName) == tuple(s.replace(" ", "-") for s in OverallState)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--state", "faild"], 'did you mean "failed"?'),
+        (["--since", "yesterday"], '--since: found "yesterday"; allowed: 90m, 12h,'),
+        (["--since", "2026-13-01"], '--since: found "2026-13-01"'),
+        (["--gpu", "sm1"], '--gpu: "sm1" is not in matrix.toml'),
+        (["--gpu", "sm110", "--isa", "avx512bf16", "cpu-avx2"], "no variant is all of cpu-avx2"),
+    ],
+)
+def test_a_wrong_selection_is_an_error(still: Project, words: list[str], says: str) -> None:
+    done = still.invoke("status", *words)
+    assert done.returncode == 2
+    assert says in " ".join(done.stderr.split())
+
+
+@pytest.mark.usefixtures("status")
+def test_build_takes_what_failed_or_is_not_built(fleet: Project) -> None:
+    def ids(*, failed: bool = False, not_built: bool = False) -> list[str]:
+        options = BuildOptions(root=fleet.root, failed=failed, not_built=not_built)
+        return [p.id for p in chosen_packages(matrix_reader.load(fleet.root), options.selection)]
+
+    failed, not_built = ids(failed=True), ids(not_built=True)
+    assert len(failed) == 7
+    assert not {*failed} & {*not_built}
+    assert {*ids(failed=True, not_built=True)} == {*failed, *not_built}
+    with pytest.raises(BuildPytorchError, match="no package has the state published"):
+        chosen_packages(matrix_reader.load(fleet.root), Selection(state=("published",)))
+
+
+def test_json_has_why_when_where_and_how_long(status: Callable[..., str]) -> None:
+    document = json.loads(status("--json"))
+    (row,) = (row for row in document["variants"] if row["cause"] == "disk-full")
+    assert (row["state"], row["seconds"], row["machine"]) == ("failed", 60.0, "ssh://ci-2")
+    assert row["reason"] == "the disk is full"
+    assert row["at"].startswith("2026-11-20T12:01:00")
+    assert row["log"].startswith(".build-pytorch/logs/")
+    assert row["recipe"].startswith(".flox/pkgs/")
+    assert sum(document["totals"].values()) == len(document["variants"]) == 44
+    assert [len(group["packages"]) for group in document["failures"]] == [3, 2, 1, 1]
+    assert document["next"][1] == "invoke build --failed"
+
+
+def test_a_recipe_that_is_missing_is_said(project: Project) -> None:
+    project.recipe("cpu-avx2").unlink()
+    lines = project.invoke("status").stdout.splitlines()
+    assert lines[-2].startswith("1 recipe missing or unreadable: .flox/pkgs/")
+    assert lines[-1] == "next: invoke all"
 
 
 @pytest.mark.parametrize(

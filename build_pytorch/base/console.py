@@ -298,6 +298,14 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def ago(seconds: float) -> str:
+    """Return an age as `5 min`, `3 h` or `12 days`."""
+    for unit, length in ((" days", 86400), (" h", 3600)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)}{unit}"
+    return f"{max(0, int(seconds // 60))} min"
+
+
 def some(names: Sequence[str], most: int = 3) -> str:
     """Return the first names and the number of the others."""
     rest = len(names) - most

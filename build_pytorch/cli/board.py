@@ -11,34 +11,45 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from build_pytorch.base import files, outputs, paths
 from build_pytorch.base.console import Screen, shortened
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
+from build_pytorch.base.file_plan import Action, Tree, plan_text
 from build_pytorch.build.build_display import TimedBuild, earlier_seconds, kind_of, remaining
 from build_pytorch.build.build_progress import LogDiagnosis, diagnose
 from build_pytorch.build.log_reader import ends_below
 from build_pytorch.build.log_rules import RULES
 from build_pytorch.cli.commands import BoardOptions
-from build_pytorch.cli.status import compared_states, recipe_errors
-from build_pytorch.generate import board, pages
+from build_pytorch.cli.pages import reference_pages
+from build_pytorch.generate import board, pages, rendering
 from build_pytorch.generate.board import BoardDocument, BoardFailure, RunningBuild
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.selection import select_packages
+from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.results.evidence import subject_of
 from build_pytorch.results.ledger import Started
-from build_pytorch.results.package_state import PackageState, moment, package_states
+from build_pytorch.results.package_selection import chosen_packages
+from build_pytorch.results.package_state import PackageState, RecipeState, moment, package_states
+from build_pytorch.verify import verification
 from build_pytorch.verify.check import Finding
 
 _EVERY: Final = 5.0  #: seconds between two looks of --watch
 _TAIL: Final = 64 << 10  #: bytes of the end of a log that are read
 _EXCERPT: Final = 20  #: lines of a log that are shown
+_RECIPES: Final = {
+    Action.UNCHANGED: RecipeState.CURRENT,
+    Action.CREATE: RecipeState.MISSING,
+    Action.REWRITE: RecipeState.OUTDATED,
+}
+"""The state of a readable recipe by what the phases would do with it; edited for others."""
 _RULES: Final = {rule.id: rule for rule in RULES}
 
 
 def run(options: BoardOptions) -> int:
     """Write the board; with --watch, again as long as it runs. Raises BuildPytorchError."""
     matrix = matrix_reader.load(options.root)
-    packages = select_packages(matrix, options.variants, options.release)
+    packages = chosen_packages(matrix, options.selection)
     listed = set() if options.variants else {package.path for package in packages}
     companions = [each for each in matrix.companions if each.variant.path in listed]
     path = _place(options)
@@ -75,6 +86,38 @@ def run(options: BoardOptions) -> int:
         write(is_live=False)
         screen.line("no longer kept up to date")
     return EXIT_OK
+
+
+def recipe_errors(matrix: Matrix, packages: Sequence[Package]) -> dict[str, list[Finding]]:
+    """Verify recipes and return their errors by path."""
+    variants = list({package.variant.path: package.variant for package in packages}.values())
+    verified = verification.verify(matrix, matrix.root, variants=variants, pages=reference_pages)
+    errors: dict[str, list[Finding]] = {}
+    for finding in verified.findings:
+        if finding.severity == "error":
+            errors.setdefault(finding.path, []).append(finding)
+    return errors
+
+
+def compared_states(
+    matrix: Matrix,
+    known: Mapping[str, PackageState],
+    errors: Mapping[str, Sequence[Finding]] | None,
+) -> dict[str, PackageState]:
+    """Return states by id with their recipes compared with the matrix.
+
+    `errors` of recipes by path, as of `recipe_errors`; None if they were not verified.
+    """
+    texts, tree = rendering.texts(matrix), Tree(matrix.root)
+    states = {}
+    for id_, state in known.items():
+        path = state.package.path
+        change = plan_text(tree, path, texts[path])
+        number = None if errors is None else len(errors.get(path, ()))
+        other = RecipeState.UNREADABLE if change.old is None else RecipeState.EDITED
+        recipe = _RECIPES.get(change.action, other)
+        states[id_] = replace(state, recipe=recipe, errors=number)
+    return states
 
 
 def _place(options: BoardOptions) -> Path:

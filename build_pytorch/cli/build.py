@@ -21,7 +21,6 @@ from build_pytorch.base.errors import (
     EXIT_OK,
     BuildPytorchError,
     NothingToBuildError,
-    near_miss,
 )
 from build_pytorch.build import backends
 from build_pytorch.build.backends import NixBackend
@@ -33,12 +32,13 @@ from build_pytorch.build.build_plan import BuildPlan, make_plan
 from build_pytorch.build.run_loop import BuildRun
 from build_pytorch.cli import prefetch
 from build_pytorch.cli.commands import BuildOptions, PrefetchOptions
-from build_pytorch.matrix import known_hardware, matrix_reader
+from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.selection import SharedWork, seeds_of, select_packages, shared_work
+from build_pytorch.matrix.selection import SharedWork, seeds_of, shared_work
 from build_pytorch.matrix.tables import Work
 from build_pytorch.nix import store
 from build_pytorch.results.ledger import Ledger, only_run
+from build_pytorch.results.package_selection import chosen_packages
 
 _MOST_ROUNDS: Final = 10
 """A hash can be wrong once for each source, and there are a handful of them."""
@@ -176,40 +176,14 @@ def _selected(matrix: Matrix, options: BuildOptions) -> tuple[Package, ...]:
     Raises BuildPytorchError for a name that matches nothing, and without any selection: the whole
     fleet takes days.
     """
-    if not (options.variants or options.gpu or options.isa or options.all):
+    selection = options.selection
+    if not (selection.is_narrow or options.all):
         raise BuildPytorchError(
             f"name what to build, such as {matrix.variants[0].id} or --gpu sm90; "
             f"--all builds all {len(matrix.variants)}"
         )
-    gpus, isas = [*matrix.gpus, "cpu"], list(matrix.cpus)
-    wanted_gpus = [_gpu_key(name, gpus) for name in options.gpu]
-    for option, names, known in (("--gpu", wanted_gpus, gpus), ("--isa", options.isa, isas)):
-        for name in names:
-            if name not in known:
-                hint = near_miss(name, known) or f"; there are {', '.join(known)}"
-                if name in known_hardware.load().gpu:
-                    hint = f"; `invoke add {name}` adds it"
-                raise BuildPytorchError(f'{option}: "{name}" is not in matrix.toml{hint}')
     companions = [name for names in options.with_ for name in names.split(",")]
-    found = tuple(
-        package
-        for package in select_packages(matrix, options.variants, options.release, companions)
-        if (package.variant.gpu_key or "cpu") in (wanted_gpus or gpus)
-        and package.variant.cpu_key in (options.isa or isas)
-    )
-    if not found:
-        wanted = ", ".join([*options.variants, *options.gpu, *options.isa])
-        raise BuildPytorchError(f"no variant is all of {wanted}; {paths.RELEASES_DOC} lists all")
-    return found
-
-
-def _gpu_key(name: str, keys: Sequence[str]) -> str:
-    """Return the key of a GPU architecture by its own or a name that `recommend --gpu` knows."""
-    if name in keys:
-        return name
-    if known_hardware.NO_GPU.fullmatch(name.lower()):
-        return "cpu"
-    return known_hardware.load().gpu_key(name) or name
+    return chosen_packages(matrix, selection, companions)
 
 
 def _reason_against(plan: BuildPlan) -> BuildPytorchError | None:

@@ -14,9 +14,9 @@ from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import CiMatrixOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package, Variant
-from build_pytorch.matrix.selection import select
 from build_pytorch.nix import derivations
 from build_pytorch.nix.store import in_cache
+from build_pytorch.results.package_selection import chosen_variants
 
 MOST: Final = 256
 """Jobs in one matrix of GitHub Actions (its documentation, "Usage limits")."""
@@ -60,7 +60,7 @@ def run(options: CiMatrixOptions) -> int:
             raise BuildPytorchError(f"--runner {runner}: use PLATFORM=LABEL, {' or '.join(labels)}")
         labels[platform] = label
     matrix = matrix_reader.load(options.root)
-    selected = select(matrix, options.variants, options.release)
+    selected = chosen_variants(matrix, options.selection)
     wanted = [v for v in selected if not (v.impossible or v.untaken_hashes)]
     ids = {variant.id for variant in wanted}
     wanted = [v for v in wanted if not (v.same_build_as and v.same_build_as.id in ids)]

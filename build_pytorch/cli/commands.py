@@ -9,19 +9,20 @@ them together take longer to import than most commands take to run.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from build_pytorch.base import paths
 from build_pytorch.cli.declaration import Command, CommandOptions
 from build_pytorch.matrix.model import Phase
+from build_pytorch.matrix.selection import Selection, StateName
 
 _Words = tuple[str, ...]
 _PATTERNS: Final = "variants: ids, package names or patterns such as 'sm120-*'"
 
 _Variants = Annotated[_Words, "VARIANT", f"{_PATTERNS} (default: all)"]
-_SomeVariants = Annotated[_Words, "VARIANT", _PATTERNS]
 _Release = Annotated[str, "NAME", "only variants of this release"]
 _File = Path | None
 _Root = Annotated[Path, "DIR", "the checkout to work on (default: this one)"]
@@ -36,6 +37,31 @@ _Assume = Annotated[
 ]
 _Without = Annotated[_Words, "NAMES", "leave out these companions: torchaudio"]
 _Number = Meta(ge=0, le=1023)
+
+
+class SelectionOptions(CommandOptions, frozen=True):
+    """What every command has that works on packages; a package has to be all that is given."""
+
+    variants: _Variants = ()
+    release: _Release = ""
+    gpu: Annotated[
+        _Words, "GPU", "for this GPU (sm90, 'RTX 4090'; none: without GPU); may be repeated"
+    ] = ()
+    isa: Annotated[_Words, "ISA", "for this CPU ISA (avx2); may be repeated"] = ()
+    state: Annotated[
+        tuple[StateName, ...], "STATE", "in this state (failed, not-built); may be repeated"
+    ] = ()
+
+    @property
+    def selection(self) -> Selection:
+        """The values of these options."""
+        return Selection(**{name: getattr(self, name) for name in Selection.__struct_fields__})
+
+
+class SomeOptions(SelectionOptions, frozen=True):
+    """As SelectionOptions, of a command that does not take all packages if none is named."""
+
+    variants: Annotated[_Words, "VARIANT", _PATTERNS] = ()
 
 
 class PhaseOptions(CommandOptions, frozen=True):
@@ -56,9 +82,7 @@ class PhaseOptions(CommandOptions, frozen=True):
         return self.dry_run or self.check
 
 
-class VerifyOptions(CommandOptions, frozen=True):
-    variants: _Variants = ()
-    release: _Release = ""
+class VerifyOptions(SelectionOptions, frozen=True):
     only: Annotated[_Words, "CHECK", "run only this check or category; may be repeated"] = ()
     strict: Annotated[bool, "fail on warnings and on skipped checks too (CI)"] = False
     pinned: Annotated[bool, "evaluate with the pinned nixpkgs (minutes; network or store)"] = False
@@ -138,15 +162,13 @@ class OutdatedOptions(CommandOptions, frozen=True):
     json: _Json = False
 
 
-class BuildOptions(CommandOptions, frozen=True):
+class BuildOptions(SomeOptions, frozen=True):
     """0 and empty mean: chosen for this machine."""
 
-    variants: _SomeVariants = ()
-    release: _Release = ""
-    gpu: Annotated[
-        _Words, "GPU", "variants of this GPU (sm90, 'RTX 4090'; none: without GPU); may be repeated"
-    ] = ()
-    isa: Annotated[_Words, "ISA", "variants of this CPU ISA (avx2); may be repeated"] = ()
+    failed: Annotated[bool, "what failed: as --state failed"] = False
+    not_built: Annotated[
+        bool, "what has no current result and has not failed: not-built, outdated, interrupted"
+    ] = False
     all: Annotated[bool, "all variants"] = False
     with_: Annotated[
         _Words, "NAMES", "also these companions of each variant: torchvision,torchaudio"
@@ -171,6 +193,13 @@ class BuildOptions(CommandOptions, frozen=True):
     ] = False
     json: _Json = False
 
+    @property
+    def selection(self) -> Selection:
+        """What is to be built."""
+        states: list[StateName] = [*self.state, *(("failed",) if self.failed else ())]
+        states += ("not-built", "outdated", "interrupted") if self.not_built else ()
+        return replace(super().selection, state=tuple(states))
+
 
 class DiagnoseOptions(CommandOptions, frozen=True):
     log: Annotated[_Words, "LOG", "log of a build, from any machine or tool (-: stdin)"] = ()
@@ -179,22 +208,21 @@ class DiagnoseOptions(CommandOptions, frozen=True):
     json: _Json = False
 
 
-class StatusOptions(CommandOptions, frozen=True):
-    variants: _Variants = ()
-    release: _Release = ""
-    verify: _Verify = False
+class StatusOptions(SelectionOptions, frozen=True):
+    since: Annotated[
+        str, "TIME", "with news since: 90m, 12h, 3d, 2w, or a day such as 2026-11-20"
+    ] = ""
+    sort: Annotated[
+        Literal["matrix", "state", "time", "duration"], "KEY", "matrix, state, time or duration"
+    ] = "matrix"
     json: _Json = False
 
 
-class ShowOptions(CommandOptions, frozen=True):
-    variants: Annotated[_Words, "VARIANT", "one variant: id or package name"] = ()
-    release: _Release = ""
+class ShowOptions(SomeOptions, frozen=True):
     json: _Json = False
 
 
-class BoardOptions(CommandOptions, frozen=True):
-    variants: _Variants = ()
-    release: _Release = ""
+class BoardOptions(SelectionOptions, frozen=True):
     output: Annotated[_File, "FILE", "the page, FILE.html (default: .build-pytorch/board.html)"] = (
         None
     )
@@ -207,9 +235,7 @@ class PagesOptions(CommandOptions, frozen=True):
     force: Annotated[bool, "overwrite a page that was edited by hand"] = False
 
 
-class CiMatrixOptions(CommandOptions, frozen=True):
-    variants: _Variants = ()
-    release: _Release = ""
+class CiMatrixOptions(SelectionOptions, frozen=True):
     size: Annotated[_Many, "N", "variants in one job; a job never mixes groups"] = 1
     store: Annotated[str, "URL", "leave out variants that this binary cache has (needs Nix)"] = ""
     runner: Annotated[
@@ -217,18 +243,14 @@ class CiMatrixOptions(CommandOptions, frozen=True):
     ] = ()
 
 
-class SmokeOptions(CommandOptions, frozen=True):
-    variants: _Variants = ()
-    release: _Release = ""
+class SmokeOptions(SelectionOptions, frozen=True):
     python: Annotated[str, "PATH", "test the torch of this Python, not the built one"] = ""
     device: Annotated[int, "N", "number of the CUDA device", _Number] = 0
     timeout: Annotated[float, "MINUTES", "maximum minutes for one variant"] = 15.0
     json: _Json = False
 
 
-class InspectOptions(CommandOptions, frozen=True):
-    variants: _SomeVariants = ()
-    release: _Release = ""
+class InspectOptions(SomeOptions, frozen=True):
     path: Annotated[
         _File, "DIR", "inspect the files of this folder as one variant (a wheel's torch/lib)"
     ] = None
@@ -259,9 +281,7 @@ class CompareOptions(CommandOptions, frozen=True):
     json: _Json = False
 
 
-class PublishOptions(CommandOptions, frozen=True):
-    variants: _SomeVariants = ()
-    release: _Release = ""
+class PublishOptions(SomeOptions, frozen=True):
     org: Annotated[
         str, "NAME", "FloxHub organization (default: publisher of matrix.toml, or yourself)"
     ] = ""
@@ -329,7 +349,7 @@ COMMANDS: Final = {
         Command("outdated", "List newer PyTorch and nixpkgs, and old facts.", OutdatedOptions),
         Command("build", "Build variants with Flox or Nix.", BuildOptions),
         Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
-        Command("status", "Show the state of each variant.", StatusOptions),
+        Command("status", "Show what failed, what runs, and what to do next.", StatusOptions),
         Command("show", "Show everything about one variant.", ShowOptions),
         Command("board", "Write the state of the fleet as a page and JSON.", BoardOptions),
         Command("pages", "Write the page that names the build for a machine.", PagesOptions),

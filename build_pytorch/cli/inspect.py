@@ -15,8 +15,8 @@ from build_pytorch.inspect import inspection
 from build_pytorch.inspect.inspection import Inspection
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Package
-from build_pytorch.matrix.selection import select_packages
 from build_pytorch.results import evidence
+from build_pytorch.results.package_selection import chosen_packages
 
 _COLOURS: Final = {"failed": "red", "error": "red", "passed": "green"}
 
@@ -35,10 +35,10 @@ def run(options: InspectOptions) -> int:
     BuildPytorchError for bad input, WriteError if ledger or report cannot be written.
     """
     matrix = matrix_reader.load(options.root)
-    if not options.variants:
+    if not options.selection.is_narrow:
         message = f"name what to inspect, such as {matrix.variants[0].id}"
         raise errors.BuildPytorchError(message)
-    chosen = select_packages(matrix, options.variants, options.release)
+    chosen = chosen_packages(matrix, options.selection)
     if options.path and len(chosen) > 1:
         names = ", ".join(variant.id for variant in chosen[:3])
         raise errors.BuildPytorchError(f"--path holds the files of one variant, not of {names}")

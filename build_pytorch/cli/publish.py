@@ -17,7 +17,6 @@ from build_pytorch.cli.commands import PublishOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.field_types import Platform
 from build_pytorch.matrix.model import Package
-from build_pytorch.matrix.selection import select_packages
 from build_pytorch.publish.publication import (
     PackageFacts,
     Publication,
@@ -27,6 +26,7 @@ from build_pytorch.publish.publication import (
     unmet_preconditions,
 )
 from build_pytorch.results.ledger import only_run
+from build_pytorch.results.package_selection import chosen_packages
 from build_pytorch.results.package_state import PackageState, package_states
 
 _ORGANIZATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -59,7 +59,7 @@ def run(options: PublishOptions) -> int:
     _check(options)
     matrix = matrix_reader.load(options.root)
     options = replace(options, org=options.org or matrix.publisher)
-    packages = select_packages(matrix, options.variants, options.release)
+    packages = chosen_packages(matrix, options.selection)
     screen = Screen(sys.stderr if options.json else sys.stdout)
     rows, states = _decisions(options, packages)
     ready = [states[row.variant] for row in rows if row.action == "publish"]
@@ -154,7 +154,7 @@ def _decisions(
 
 def _check(options: PublishOptions) -> None:
     """Raise BuildPytorchError for arguments that cannot be meant."""
-    if not options.variants:
+    if not options.selection.is_narrow:
         raise BuildPytorchError("name what to publish, such as 'cpu-*' or 'sm120-*'")
     org = options.org
     if org and not _ORGANIZATION.fullmatch(org):

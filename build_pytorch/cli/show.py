@@ -19,7 +19,6 @@ from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.matrix import matrix_reader, rules
 from build_pytorch.matrix.field_types import listed
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
-from build_pytorch.matrix.selection import select_packages
 from build_pytorch.matrix.source_tables import Pin
 from build_pytorch.matrix.tables import (
     CpuIsa,
@@ -29,6 +28,7 @@ from build_pytorch.matrix.tables import (
     WithoutRule,
 )
 from build_pytorch.results.ledger import Ended, Published, Tested
+from build_pytorch.results.package_selection import chosen_packages
 from build_pytorch.results.package_state import BuiltState, PackageState, package_states
 
 _COLUMN: Final = 11
@@ -99,9 +99,9 @@ class ShowDocument(Struct, frozen=True, kw_only=True):
 def run(options: ShowOptions) -> int:
     """Print one package. Raises BuildPytorchError for none, for several and for a wrong name."""
     matrix = matrix_reader.load(options.root)
-    if not options.variants:
+    if not options.selection.is_narrow:
         raise BuildPytorchError(f"name a variant, such as {matrix.variants[0].id}")
-    selected = select_packages(matrix, options.variants, options.release)
+    selected = chosen_packages(matrix, options.selection)
     if len(selected) > 1:
         names = listed(package.id for package in selected)
         raise BuildPytorchError(f"found {len(selected)} variants; name one of them: {names}")

@@ -16,8 +16,8 @@ from build_pytorch.cli.commands import SmokeOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import sm_code
 from build_pytorch.matrix.model import Package, Variant
-from build_pytorch.matrix.selection import select_packages
 from build_pytorch.results import evidence
+from build_pytorch.results.package_selection import chosen_packages
 from build_pytorch.smoke.smoke_case import SmokeCase, SmokeSettings, smoke_test
 from build_pytorch.smoke.smoke_report import SmokeReport, SmokeResult
 
@@ -57,7 +57,7 @@ def run(options: SmokeOptions) -> int:
     screen = Screen(sys.stderr if options.json else sys.stdout)
     cases: list[SmokeCase] = []
     not_run: list[SmokeCase] = []
-    for package in select_packages(matrix, options.variants, options.release):
+    for package in chosen_packages(matrix, options.selection):
         case, report = _tested(package, settings)
         cases.append(case)
         if case.outcome == "not run":

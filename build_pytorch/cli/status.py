@@ -1,202 +1,283 @@
-"""`invoke status`: the state of each package."""
+"""`invoke status`: what failed, what runs, and what to do next; a table where one is asked for."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from msgspec.structs import replace
+from msgspec import Struct
 
-from build_pytorch.base.console import WIDTH, Screen, counted, print_json, some
+from build_pytorch.base.console import (
+    WIDTH,
+    Screen,
+    ago,
+    clock,
+    counted,
+    folded,
+    print_json,
+    shortened,
+    some,
+    visible,
+)
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
-from build_pytorch.base.file_plan import Action, Tree, plan_text
 from build_pytorch.cli.commands import StatusOptions
-from build_pytorch.cli.pages import reference_pages
-from build_pytorch.generate import rendering
+from build_pytorch.cli.failures import (
+    FailureGroup,
+    failure_groups,
+    failure_of,
+    machine_of,
+    place,
+)
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
-from build_pytorch.matrix.selection import seeds_of, select_packages
+from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.matrix.selection import seeds_of
+from build_pytorch.results.package_selection import chosen_states
 from build_pytorch.results.package_state import (
     BuiltState,
     Events,
+    EvidenceState,
+    OverallState,
     PackageState,
-    RecipeState,
+    PublishedState,
     all_events,
-    package_states,
+    moment,
     seed_states,
 )
-from build_pytorch.verify import verification
-from build_pytorch.verify.check import Finding
 
-_RECIPES: Final = {
-    Action.UNCHANGED: RecipeState.CURRENT,
-    Action.CREATE: RecipeState.MISSING,
-    Action.REWRITE: RecipeState.OUTDATED,
+_FEW: Final = 12  #: packages that are listed without being asked for
+_MOST_LINES: Final = 12  #: of the overview
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_COLOURS: Final = {
+    OverallState.FAILED: "red",
+    OverallState.NOT_BUILT: "dim",
+    OverallState.IMPOSSIBLE: "dim",
+    OverallState.PUBLISHED: "green",
+    OverallState.TESTED: "green",
 }
-"""The state of a readable recipe by what the phases would do with it; edited for others."""
-_COLUMNS: Final = {
-    "recipe": "current",
-    "verified": "verified",
-    "built": "built",
-    "smoke": "smoke-tested",
-    "inspect": "inspected",
-    "compare": "",
-    "published": "published",
-}
-"""The columns of the table: steps of `PackageState`, each with the name of its total, if any."""
-_SEEDS: Final = {
-    BuiltState.YES: "built",
-    BuiltState.NO: "not in the store any more",
-    BuiltState.STALE: "stale, their recipe has changed",
-}
-_COLOURS: Final = {"failed": "red", "no": "dim", "-": "dim"}
+
+
+class StatusRow(Struct, frozen=True, kw_only=True):
+    """The state of one variant or companion. Paths are below the root of the checkout."""
+
+    variant: str  #: id of the package
+    package: str
+    release: str
+    gpu: str  #: `cpu` without
+    isa: str
+    state: OverallState
+    cause: str  #: why it failed: id of the log rule, `smoke test`, `inspection`
+    reason: str  #: what went wrong, or why no machine can run it
+    at: str  #: when it got into this state, in UTC; empty: never built
+    machine: str  #: where
+    seconds: float | None  #: how long the last build took, or the present one takes so far
+    built: BuiltState
+    inspect: EvidenceState
+    smoke: EvidenceState
+    compare: str
+    published: PublishedState
+    shared: bool  #: whether the result was built with seeds
+    recipe: str  #: path
+    output: str  #: store path of the result
+    log: str  #: path of the log of the last build
+
+
+class StatusDocument(Struct, frozen=True, kw_only=True):
+    """What --json prints."""
+
+    at: str
+    totals: dict[OverallState, int]  #: of variants
+    failures: tuple[FailureGroup, ...]
+    next: tuple[str, ...]  #: commands
+    variants: tuple[StatusRow, ...]
+    companions: tuple[StatusRow, ...]  #: those that are named, or that the ledger knows
+    seeds: dict[str, BuiltState]
 
 
 def run(options: StatusOptions) -> int:
-    """Print the state of packages and the totals.
-
-    Raises BuildPytorchError for a wrong pattern and, at the end, for recipes that cannot be read.
-    Companions have rows where the patterns name them; of the others only the totals are printed.
-    """
-    matrix = matrix_reader.load(options.root)
-    selected = select_packages(matrix, options.variants, options.release)
-    variants = {package.variant.path: package.variant for package in selected}
-    named = [package for package in selected if isinstance(package, CompanionPackage)]
-    companions = [each for each in matrix.companions if each.variant.path in variants]
-    packages: list[Package] = [*variants.values(), *companions]
-    errors = recipe_errors(matrix, packages) if options.verify else None
-    events = all_events(matrix.root)
-    known = package_states(matrix.root, packages, events=events)
-    states = compared_states(matrix, known, errors)
-    of_variants = [states[variant.id] for variant in variants.values()]
-    of_companions = [states[companion.id] for companion in companions]
-    seeds = {} if options.variants else _seeds(matrix, events)
-    if options.json:
-        document = {
-            "variants": list(map(_row, of_variants)),
-            "totals": _totals(of_variants),
-            "companions": list(map(_row, of_companions)),
-            "seeds": seeds,
-        }
-        print_json(document, sys.stdout)
-        return _exit_code(states)
+    """Print the state of packages. Raises BuildPytorchError for a wrong selection."""
+    matrix, now = matrix_reader.load(options.root), datetime.now(UTC)
+    events = all_events(options.root)
+    since = _since(options.since, now) if options.since else ""
+    states = chosen_states(matrix, options.selection, events)
+    states = [state for state in states if not since or _event_time(state) >= since]
+    is_everything = not (options.selection.is_narrow or since)
+    document = StatusDocument(
+        at=now.isoformat(timespec="seconds"),
+        totals=_totals([state for state in states if state.package is state.variant]),
+        failures=failure_groups(states),
+        next=tuple(_next(states)),
+        variants=_rows((s for s in states if s.package is s.variant), options.sort, now),
+        companions=_rows((s for s in states if s.package is not s.variant), options.sort, now),
+        seeds=_seeds(matrix, events) if is_everything else {},
+    )
     screen = Screen(sys.stdout)
-    _print_table(screen, [states[package.id] for package in selected])
-    totals = {"variant": of_variants}
-    if companions:
-        totals["companion"] = [states[companion.id] for companion in named] or of_companions
-    for what, counted_states in totals.items():
-        counts = ", ".join(f"{number} {name}" for name, number in _totals(counted_states).items())
-        screen.fold("", f"{counted(len(counted_states), what)}: {counts}", indent=2)
-    if shared := [state.package.id for state in of_variants if state.reads_seeds]:
-        screen.fold("built with --share: ", ", ".join(shared))
-    for built in dict.fromkeys(seeds.values()):
-        names = [name for name, state in seeds.items() if state is built]
-        screen.fold(f"seeds, {_SEEDS.get(built, built)}: ", ", ".join(names))
-    return _exit_code(states)
-
-
-def _exit_code(states: Mapping[str, PackageState]) -> int:
-    """Return EXIT_OK. Raises BuildPytorchError if a recipe cannot be read: its state is unknown."""
-    paths = [each.package.path for each in states.values() if each.recipe is RecipeState.UNREADABLE]
-    if paths:
-        what = f"{counted(len(paths), 'recipe')} cannot be read: {some(paths)}"
-        raise BuildPytorchError(f"{what}; let this user read them, or remove them by hand")
+    if options.json:
+        print_json(document, sys.stdout)
+    elif is_everything and options.sort == "matrix" and len(states) > _FEW:
+        for line in _overview(states, document, now):
+            screen.line(line)
+    else:
+        _print_table(screen, [*document.variants, *document.companions], now)
     return EXIT_OK
 
 
-def recipe_errors(matrix: Matrix, packages: Sequence[Package]) -> dict[str, list[Finding]]:
-    """Verify recipes and return their errors by path."""
-    variants = list({package.variant.path: package.variant for package in packages}.values())
-    verified = verification.verify(matrix, matrix.root, variants=variants, pages=reference_pages)
-    errors: dict[str, list[Finding]] = {}
-    for finding in verified.findings:
-        if finding.severity == "error":
-            errors.setdefault(finding.path, []).append(finding)
-    return errors
+def _rows(states: Iterable[PackageState], key: str, now: datetime) -> tuple[StatusRow, ...]:
+    """Return rows sorted as --sort says: the newest and the longest first."""
+    rows = [_row(state, now) for state in states]
+    if key in {"state", "time"}:
+        rows.sort(key=lambda row: row.at, reverse=True)
+    if key == "state":
+        rows.sort(key=lambda row: [*OverallState].index(row.state))
+    if key == "duration":
+        rows.sort(key=lambda row: row.seconds or 0.0, reverse=True)
+    return tuple(rows)
 
 
-def compared_states(
-    matrix: Matrix,
-    known: Mapping[str, PackageState],
-    errors: Mapping[str, Sequence[Finding]] | None,
-) -> dict[str, PackageState]:
-    """Return states by id with their recipes compared with the matrix.
-
-    `errors` of recipes by path, as of `recipe_errors`; None if they were not verified.
-    """
-    texts, tree = rendering.texts(matrix), Tree(matrix.root)
-    states = {}
-    for id_, state in known.items():
-        path = state.package.path
-        change = plan_text(tree, path, texts[path])
-        number = None if errors is None else len(errors.get(path, ()))
-        other = RecipeState.UNREADABLE if change.old is None else RecipeState.EDITED
-        recipe = _RECIPES.get(change.action, other)
-        states[id_] = replace(state, recipe=recipe, errors=number)
-    return states
+def _since(text: str, now: datetime) -> str:
+    """Return the time that --since means, as the ledger writes times. Raises BuildPytorchError."""
+    if found := re.fullmatch(r"(\d{1,4})([mhdw])", text):
+        then = now - timedelta(**{_UNITS[found[2]]: int(found[1])})
+        return then.isoformat()
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", text) and moment(text):
+        return text
+    raise BuildPytorchError(f'--since: found "{text}"; allowed: 90m, 12h, 3d, 2w, 2026-11-20')
 
 
-def _row(state: PackageState) -> dict[str, str]:
-    """Return the state of one package as text: the columns, and what --json has beside them."""
-    package = state.package
-    return {
-        "variant": package.id,
-        "package": package.package,
-        "status": package.status,
-        "reason": package.impossible or "",
-        "recipe": state.recipe,
-        "verified": state.verified_label,
-        "built": state.built,
-        "smoke": state.smoke,
-        "inspect": state.inspect,
-        "compare": state.compare_label,
-        "published": state.published,
-        "output": state.output,
-        "shared": "yes" if state.reads_seeds else "no",
-        "log": state.log,
-    }
+def _event_time(state: PackageState) -> str:
+    return state.events[-1].at if state.events else ""
 
 
-def _totals(states: Sequence[PackageState]) -> dict[str, int]:
-    """Return the number of packages that are done, for each column; not for what was not run."""
-    is_verified = any(state.errors is not None for state in states)
-    return {
-        total: sum(getattr(state, column).is_done for state in states)
-        for column, total in _COLUMNS.items()
-        if total and (is_verified or column != "verified")
-    }
+def _row(state: PackageState, now: datetime) -> StatusRow:
+    package, failure, begun = state.package, failure_of(state), state.unfinished
+    last = state.events[-1] if state.events else None
+    seconds = state.last.seconds if state.last else None
+    if state.is_building and begun and (since := moment(begun.at)):
+        seconds = round((now - since).total_seconds(), 3)
+    return StatusRow(
+        variant=package.id,
+        package=package.package,
+        release=package.release_name,
+        gpu=state.variant.gpu_key or "cpu",
+        isa=state.variant.cpu_key,
+        state=state.overall,
+        cause=failure.cause if failure else "",
+        reason=failure.reason if failure else package.impossible or "",
+        at=failure.at if failure else last.at if last else "",
+        machine=failure.machine if failure else machine_of(last) if last else "",
+        seconds=seconds,
+        built=state.built,
+        inspect=state.inspect,
+        smoke=state.smoke,
+        compare=state.compare_label,
+        published=state.published,
+        shared=state.reads_seeds,
+        recipe=package.path,
+        output=state.output,
+        log=begun.log if state.is_building and begun else state.log,
+    )
+
+
+def _totals(states: Sequence[PackageState]) -> dict[OverallState, int]:
+    found = Counter(state.overall for state in states)
+    return {state: found[state] for state in OverallState if state in found}
 
 
 def _seeds(matrix: Matrix, events: Events) -> dict[str, BuiltState]:
-    """Return the state of each seed that was ever built or has a link."""
+    """Return the state of each seed that was ever built."""
+    if not any(name.startswith("seed-") for _, name in events):
+        return {}
     seeds = {seed.name: seed for each in seeds_of(matrix.variants).values() for seed in each}
-    return {
-        name: state.built
-        for name, state in seed_states(matrix.root, seeds.values(), events).items()
-        if state.last or state.built is BuiltState.UNKNOWN
-    }
+    states = seed_states(matrix.root, seeds.values(), events)
+    return {name: state.built for name, state in states.items() if state.last}
 
 
-def _print_table(screen: Screen, states: Sequence[PackageState]) -> None:
-    rows = [_row(state) for state in states]
-    is_compared = any(state.comparison for state in states)
-    columns = [name for name in _COLUMNS if is_compared or name != "compare"]
-    names = ["variant", *columns]
-    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}
-    gap = "  " if sum(widths.values()) + 2 * len(names) + len(" [1]") <= WIDTH else " "
-    reasons = list(dict.fromkeys(row["reason"] for row in rows if row["reason"]))
-    head = gap.join(f"{name:<{widths[name]}}" for name in names)
-    screen.line(screen.paint(head.rstrip(), "bold"))
-    for state, row in zip(states, rows, strict=True):
-        cells = [f"{row['variant']:<{widths['variant']}}"]
-        for name in columns:
-            text = row[name]
-            is_done = getattr(state, name).is_done
-            colour = "green" if is_done else _COLOURS.get(text, "yellow")
-            cells.append(screen.paint(text, colour) + " " * (widths[name] - len(text)))
-        note = f" [{reasons.index(reason) + 1}]" if (reason := row["reason"]) else ""
-        screen.line(f"{gap.join(cells)}{note}".rstrip())
-    for number, reason in enumerate(reasons, 1):
-        screen.fold(f"[{number}] impossible-host: ", reason)
+def _next(states: Sequence[PackageState]) -> list[str]:
+    """Return the commands that lead on: the first that applies, with what follows it."""
+    if any(not state.digest for state in states):
+        return ["invoke all"]
+    by_state: dict[OverallState, list[str]] = {}
+    for state in states:
+        by_state.setdefault(state.overall, []).append(state.package.id)
+    if failures := failure_groups(states):
+        group = failures[0]
+        is_test = group.cause in {"smoke test", "inspection"}
+        command = "show" if is_test else "diagnose"
+        return [f"invoke {command} {group.packages[0]}", "invoke build --failed"]
+    if OverallState.BUILT in by_state:
+        return ["invoke inspect --state built"]
+    if OverallState.INTERRUPTED in by_state or OverallState.OUTDATED in by_state:
+        return ["invoke build --state interrupted --state outdated"]
+    if OverallState.TESTED in by_state:
+        return ["invoke publish --state tested"]
+    if OverallState.NOT_BUILT in by_state:
+        return ["invoke recommend", f"invoke build {by_state[OverallState.NOT_BUILT][0]}"]
+    return []
+
+
+def _overview(states: Sequence[PackageState], document: StatusDocument, now: datetime) -> list[str]:
+    """Return at most _MOST_LINES lines: counts, failures by cause, what runs, what is next."""
+    head, tail = [], []
+    for noun, kind in (("variant", False), ("companion", True)):
+        of_kind = [s for s in states if isinstance(s.package, CompanionPackage) is kind]
+        counts = ", ".join(f"{number} {state}" for state, number in _totals(of_kind).items())
+        head += folded(f"{counted(len(of_kind), noun)}: ", counts) if of_kind else []
+    if document.seeds:
+        built = sum(state.is_done for state in document.seeds.values())
+        head.append(f"{counted(len(document.seeds), 'seed')}: {built} built")
+    rows = (*document.variants, *document.companions)
+    if running := [row for row in rows if row.state is OverallState.BUILDING]:
+        ids = some([f"{row.variant} ({clock(row.seconds or 0)})" for row in running])
+        tail.append(shortened(f"running: {ids}", WIDTH))
+    if missing := [state.package.path for state in states if not state.digest]:
+        tail.append(f"{counted(len(missing), 'recipe')} missing or unreadable: {missing[0]}")
+    tail += [f"next: {command}" for command in document.next]
+    left = _MOST_LINES - len(head) - len(tail)
+    shown = document.failures if 2 * len(document.failures) <= left else ()
+    shown = shown or document.failures[: (left - 1) // 2]
+    middle = [line for group in shown for line in _group_lines(group, now)]
+    if rest := document.failures[len(shown) :]:
+        number = sum(len(group.packages) for group in rest)
+        causes = counted(len(rest), "more cause")
+        middle.append(f"failed {number:>3}  {causes}: `invoke status --state failed`")
+    return [*head, *middle, *tail]
+
+
+def _group_lines(group: FailureGroup, now: datetime) -> tuple[str, str]:
+    """Return two lines about failures of one cause: why, and when, where and what."""
+    what = f"{group.cause}: {group.reason}" if group.cause else group.reason
+    at = moment(group.at)
+    when = f"{ago((now - at).total_seconds())} ago" if at else "at an unknown time"
+    others = f" and {len(group.machines) - 1} more" if len(group.machines) > 1 else ""
+    second = f"{when} {place(group.machines[0])}{others}: {some(group.packages, 2)}"
+    lines = (f"failed {len(group.packages):>3}  {what}", f"{'':10}  {second}")
+    return shortened(lines[0], WIDTH), shortened(lines[1], WIDTH)
+
+
+def _print_table(screen: Screen, rows: Sequence[StatusRow], now: datetime) -> None:
+    """Print a line for each package: state, age, duration, cause or tests."""
+    if not rows:
+        screen.line("no package is all of that")
+        return
+    ids, states = (max(len(getattr(row, name)) for row in rows) for name in ("variant", "state"))
+    head = f"{'variant':<{ids}}  {'state':<{states}}  {'age':>7}  {'took':>8}  "
+    screen.line(screen.paint(f"{head}cause or tests", "bold"))
+    for row in rows:
+        at = moment(row.at)
+        age = ago((now - at).total_seconds()) if at else ""
+        took = "" if row.seconds is None else clock(row.seconds)
+        state = screen.paint(row.state, _COLOURS.get(row.state, "yellow"))
+        state += " " * (states - len(row.state))
+        notes = row.cause or row.reason if row.state is OverallState.FAILED else _tests(row)
+        notes = shortened(visible(notes), max(WIDTH - len(head), len("...")))
+        screen.line(f"{row.variant:<{ids}}  {state}  {age:>7}  {took:>8}  {notes}".rstrip())
+
+
+def _tests(row: StatusRow) -> str:
+    steps = {"inspect": row.inspect, "smoke": row.smoke}
+    done = [n if s.is_done else f"{n} {s}" for n, s in steps.items() if s is not EvidenceState.NONE]
+    done += [f"compare {row.compare}"] if row.compare != "-" else []
+    return ", ".join([*done, *(["shared"] if row.shared else [])])

@@ -9,11 +9,41 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from build_pytorch.base import paths
 from build_pytorch.base.errors import BuildPytorchError, near_miss
+from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
 from build_pytorch.matrix.tables import Work
 
 _WILDCARDS: Final = frozenset("*?[")
+
+StateName = Literal[
+    "building",
+    "failed",
+    "published",
+    "tested",
+    "built",
+    "impossible-host",
+    "interrupted",
+    "outdated",
+    "not-built",
+]
+"""The states of packages as a person writes them."""
+
+
+class Selection(Struct, frozen=True, kw_only=True):
+    """What a person said to select packages. All that is said has to hold; nothing selects all."""
+
+    variants: tuple[str, ...] = ()  #: ids, package names or patterns
+    release: str = ""
+    gpu: tuple[str, ...] = ()  #: keys, or names that `recommend --gpu` knows
+    isa: tuple[str, ...] = ()
+    state: tuple[StateName, ...] = ()
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether more is said than the release, which has a hundred packages."""
+        return bool(self.variants or self.gpu or self.isa or self.state)
 
 
 def require_release(matrix: Matrix, name: str, option: str = "--release") -> None:
@@ -37,18 +67,17 @@ def only_release(matrix: Matrix, name: str, fitting: Sequence[str]) -> str:
 
 
 def select(matrix: Matrix, patterns: Sequence[str], release: str = "") -> tuple[Variant, ...]:
-    """Return the variants that the patterns name, in matrix order; those of one release if given.
+    """Return the variants that patterns name. Raises as `select_packages` and `only_variants`."""
+    return only_variants(select_packages(matrix, patterns, release))
 
-    A pattern matches ids, ids inside their release, and package names; a pattern with `*` may
-    match variants of several releases, a name may not. No pattern selects all. Raises
-    BuildPytorchError for a pattern that matches nothing or is ambiguous, and for no such release.
-    """
-    found = select_packages(matrix, patterns, release)
-    for package in found:
+
+def only_variants(packages: Iterable[Package]) -> tuple[Variant, ...]:
+    """Return packages that are all variants. Raises BuildPytorchError for a companion."""
+    for package in packages:
         if not isinstance(package, Variant):
             what = f"{package.id} is a companion, and this command takes variants"
             raise BuildPytorchError(f"{what}; name {package.variant.id}")
-    return tuple(package.variant for package in found)
+    return tuple(package.variant for package in packages)
 
 
 def select_packages(
@@ -56,9 +85,13 @@ def select_packages(
 ) -> tuple[Package, ...]:
     """Return variants and companions, in matrix order with the variants first.
 
-    A pattern that matches no variant may match companions, such as `sm90-*+torchvision` or
-    `torchvision-*`. `companions` are names of companions to add for each selected variant.
-    Otherwise as `select`. Raises BuildPytorchError also for a companion that no variant has.
+    A pattern matches ids, ids inside their release, and package names; a pattern with `*` may
+    match variants of several releases, a name may not. No pattern selects all variants. A pattern
+    that matches no variant may match companions, such as `sm90-*+torchvision` or `torchvision-*`.
+    `companions` are names of companions to add for each selected variant.
+
+    Raises BuildPytorchError for a pattern that matches nothing or is ambiguous, for no such
+    release, and for a companion that no variant has.
     """
     if release:
         require_release(matrix, release)
@@ -107,6 +140,43 @@ def _names(package: Package) -> tuple[str, ...]:
     """Return what a package may be called."""
     qualified = f"{package.release_name}/{package.short_id}"
     return package.short_id, package.package, qualified
+
+
+def on_hardware(
+    matrix: Matrix, packages: Iterable[Package], selection: Selection
+) -> tuple[Package, ...]:
+    """Return the packages that are for the GPUs and the CPU ISAs of a selection.
+
+    Raises BuildPytorchError for names that the matrix lacks, and if no package is for them.
+    """
+    gpus, isas = [*matrix.gpus, "cpu"], list(matrix.cpus)
+    wanted_gpus = [_gpu_key(name, gpus) for name in selection.gpu]
+    for option, names, known in (("--gpu", wanted_gpus, gpus), ("--isa", selection.isa, isas)):
+        for name in names:
+            if name not in known:
+                hint = near_miss(name, known) or f"; there are {', '.join(known)}"
+                if name in known_hardware.load().gpu:
+                    hint = f"; `invoke add {name}` adds it"
+                raise BuildPytorchError(f'{option}: "{name}" is not in matrix.toml{hint}')
+    found = tuple(
+        package
+        for package in packages
+        if (package.variant.gpu_key or "cpu") in (wanted_gpus or gpus)
+        and package.variant.cpu_key in (selection.isa or isas)
+    )
+    if not found:
+        wanted = ", ".join([*selection.variants, *selection.gpu, *selection.isa])
+        raise BuildPytorchError(f"no variant is all of {wanted}; {paths.RELEASES_DOC} lists all")
+    return found
+
+
+def _gpu_key(name: str, keys: Sequence[str]) -> str:
+    """Return the key of a GPU architecture by its own or a name that `recommend --gpu` knows."""
+    if name in keys:
+        return name
+    if known_hardware.NO_GPU.fullmatch(name.lower()):
+        return "cpu"
+    return known_hardware.load().gpu_key(name) or name
 
 
 def session_ids(matrix: Matrix) -> list[tuple[Variant, str, list[str]]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import platform
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from build_pytorch.base import files, outputs, paths
 from build_pytorch.base.console import changed_texts, masked
 from build_pytorch.base.errors import WriteError
 
 FILE: Final = "ledger.jsonl"
+HOST: Final = platform.node()  #: this machine
 _NAME: Final = f"{paths.STATE}/{FILE}"
 LOGS: Final = "logs"
 REPORTS: Final = "reports"
@@ -46,6 +49,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     release: str
     variant: str
     digest: str
+    host: str = ""
+    """The machine that wrote the line; `append` fills it in."""
 
     @property
     def subject(self) -> tuple[str, str]:
@@ -141,6 +146,7 @@ class Ledger:
 
     def append(self, event: AnyEvent) -> None:
         """Add one line, with secrets masked, and sync it to disk. Raises WriteError."""
+        event = replace(event, host=event.host or HOST)
         line = msgspec.json.encode(changed_texts(msgspec.to_builtins(event), masked)) + b"\n"
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with files.write_errors(self.path):

@@ -22,6 +22,7 @@ from build_pytorch.nix.store import valid_paths
 from build_pytorch.results import artefacts
 from build_pytorch.results.evidence import builds_of, origin_of, recipe_digest, subject_of
 from build_pytorch.results.ledger import (
+    HOST,
     LOGS,
     AnyEvent,
     Ended,
@@ -385,7 +386,7 @@ def _is_alive(started: Started) -> bool:
     """Whether the process that an attempt names runs here, and ran when the attempt began."""
     named = re.fullmatch(r"[\dT.]+-(\d{1,9})-\d+", started.attempt)
     since = moment(started.at)
-    if not named or since is None:
+    if not named or since is None or started.host not in {"", HOST}:
         return False
     import psutil  # takes 20 ms to import, and most checkouts have no unfinished build
 
