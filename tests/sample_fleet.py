@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import msgspec
 import pytest
 import tomlkit
 from conftest import PROJECT, write_recipes
-from msgspec.structs import replace
 
 from build_pytorch.cli.board import board_document
 from build_pytorch.generate import board
@@ -21,8 +19,7 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.results import evidence
 from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, Published, Started, Tested
-from build_pytorch.results.package_state import PackageState, RecipeState, package_states
-from build_pytorch.verify.check import Finding
+from build_pytorch.results.package_state import PackageState, package_states
 
 LAST = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -117,16 +114,10 @@ class Checkout(SampleFleet):
             path.write_text(id_)
         return package
 
-    def board(
-        self, *ids: str, errors: Mapping[str, Sequence[Finding]] | None = None
-    ) -> tuple[dict[str, Any], str]:
+    def board(self, *ids: str) -> tuple[dict[str, Any], str]:
         """The JSON of the board with its rows by id, and the page."""
-        packages = [self.packages[id_] for id_ in ids]
-        states = []
-        for state in package_states(self.root, packages).values():
-            number = len((errors or {}).get(state.package.path, ()))
-            states.append(replace(state, recipe=RecipeState.CURRENT, errors=number))
-        data = board.json_bytes(board_document(self.root, states, errors or {}, is_live=False))
+        states = package_states(self.root, [self.packages[id_] for id_ in ids]).values()
+        data = board.json_bytes(board_document(self.root, states))
         document: dict[str, Any] = json.loads(data)
         document["by_id"] = {row["variant"]: row for row in document["variants"]}
         return document, board.page(PROJECT, data, "board.json")

@@ -22,7 +22,6 @@ from build_pytorch.build.log_rules import RULES
 from build_pytorch.generate import board
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import ledger
-from build_pytorch.verify.check import Finding
 
 HOSTILE = "</script></style><script>document.title='x'</script><b onclick=x>\x1b[31m\u202e&\x00"
 
@@ -113,21 +112,6 @@ def test_a_failed_test_of_a_result_is_a_failure(checkout: Checkout) -> None:
     assert row["failure"]["reason"] == row["smoke"]["detail"] == "cuda matmul: 0.3"
 
 
-def test_a_recipe_with_errors_is_a_failure(checkout: Checkout) -> None:
-    path = checkout.package("cpu-avx2").path
-    error = Finding(
-        check="cpu-flags", path=path, line=7, found="-mavx", expected="-mavx2", severity="error"
-    )
-    document, _ = checkout.board("cpu-avx2", errors={path: [error, error]})
-    row = document["by_id"]["cpu-avx2"]
-    assert (row["state"], row["verified"]["outcome"]) == ("failed", "2 errors")
-    failure = row["failure"]
-    assert (failure["what"], failure["cause"]) == ("recipe", "cpu-flags")
-    assert failure["log"] == f"{path}:7"
-    assert failure["reason"] == "found -mavx; expected -mavx2"
-    assert "`invoke verify --explain cpu-flags`" in failure["fix"]
-
-
 def test_a_running_build_has_progress_and_time_left_and_a_killed_one_is_interrupted(
     checkout: Checkout,
 ) -> None:
@@ -147,6 +131,35 @@ def test_a_running_build_has_progress_and_time_left_and_a_killed_one_is_interrup
     for name in ("sm90-avx512", "sm89-avx2"):
         assert by_id[name]["state"] == "interrupted"
         assert by_id[name]["running"] is None
+
+
+def test_failures_of_one_cause_are_one_group_with_the_newest_first(checkout: Checkout) -> None:
+    oom = "nvcc error : 'cicc' died due to signal 9 (Kill signal)"
+    for name in ("sm90-avx2", "sm90-avx512", "sm89-avx2"):
+        checkout.failed(checkout.package(name), f"{oom}\n", cause="out-of-memory", message=oom)
+    checkout.failed(checkout.package("cpu-avx2"), "odd\n")
+    ids = ("cpu-avx2", "sm90-avx2", "sm90-avx512", "sm89-avx2")
+    elements = Elements(checkout.board(*ids)[1])
+    groups = [a for tag, a in elements.found if tag == "details"]
+    assert len(groups) == 2
+    text = " ".join(elements.text.split())
+    assert text.index("3 build the compilers needed more memory") < text.index("1 build")
+
+
+def test_a_cell_of_the_map_has_the_state_of_the_variant_and_of_its_companions(
+    checkout: Checkout,
+) -> None:
+    ids = ("cpu-avx2", "cpu-avx2+torchvision", "cpu-avx2+torchaudio")
+    variant, vision, audio = map(checkout.package, ids)
+    checkout.built(variant, checkout.store)
+    checkout.built(vision, checkout.store)
+    checkout.failed(audio, "error: no\n")
+    page = checkout.board(*ids)[1]
+    cell = page[page.index('<td class="built"') :].partition("</td>")[0]
+    signs = re.findall(r'class="sign ([a-z-]+)" aria-hidden="true">(.)<', cell)
+    assert signs == [("built", "●"), ("failed", "✗")]
+    assert "#release=cuda13_0&amp;gpu=cpu&amp;isa=avx2" in cell
+    assert "built; torchvision: built; torchaudio: failed" in cell
 
 
 # --- what others wrote ---
@@ -189,7 +202,7 @@ def test_odd_lines_of_the_ledger_end_nothing(checkout: Checkout, line: str) -> N
         with path.open("a") as file:
             file.write(f"{line},{common}\n")
     document, page = checkout.board("cpu-avx2")
-    assert document["ledger_lines"] == 4
+    assert document["by_id"]["cpu-avx2"]["state"]
     assert "root:" not in page
 
 
@@ -227,18 +240,31 @@ def test_the_json_has_the_documented_keys(checkout: Checkout) -> None:
 # --- the command ---
 
 
-def test_every_variant_is_in_one_state_and_a_broken_recipe_has_failed(project: Project) -> None:
-    project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", "-mavx2", "-mavx")
-    done = project.invoke("board", "--verify")
-    assert "44 variants: 1 failed, 8 impossible-host, 35 not built; open" in done.stderr
+def test_every_package_is_in_one_state(project: Project) -> None:
+    done = project.invoke("board")
+    assert "44 packages: 8 impossible-host, 36 not built; open" in done.stderr
     rows = json.loads((project.root / ".build-pytorch/board.json").read_text())["variants"]
     by_id = {row["variant"]: row for row in rows}
     assert len(rows) == len(by_id) == 44
     assert by_id["sm121-avx2"]["reason"].startswith("no x86_64-linux machine has SM121")
-    broken = by_id["cpu-avx2"]
-    assert (broken["state"], broken["failure"]["what"]) == ("failed", "recipe")
-    assert broken["recipe"]["outcome"] == "edited"
-    assert "error" in broken["verified"]["outcome"]
+
+
+def test_a_selection_never_replaces_the_board_of_the_whole_matrix(
+    project: Project, tmp_path: Path
+) -> None:
+    assert project.invoke("board").returncode == 0
+    whole = (project.root / ".build-pytorch/board.json").read_bytes()
+    done = project.invoke("board", "cpu-*")
+    assert "board-selection.html" in done.stderr
+    assert (project.root / ".build-pytorch/board.json").read_bytes() == whole
+    page = (project.root / ".build-pytorch/board-selection.html").read_text()
+    assert "only <code>cpu-*</code>" in page
+    named = tmp_path / "fleet.html"
+    assert project.invoke("board", "--output", str(named)).returncode == 0
+    whole = (tmp_path / "fleet.json").read_bytes()
+    refused = project.invoke("board", "cpu-*", "--output", str(named))
+    assert (refused.returncode, "not a board of a selection" in error_line(refused)) == (2, True)
+    assert (tmp_path / "fleet.json").read_bytes() == whole
 
 
 def test_output_is_a_file_of_ours_or_a_new_one(project: Project, tmp_path: Path) -> None:
@@ -266,7 +292,7 @@ def test_watch_rewrites_the_page_while_builds_run_until_ctrl_c(
 ) -> None:
     sample = SampleFleet(project.root)
     variant = next(variant for variant in matrix.variants if variant.id == "cpu-avx2")
-    path = project.root / ".build-pytorch/board.json"
+    path = project.root / ".build-pytorch/board-selection.json"
     start = sample.started(variant, datetime.now(UTC), pid=os.getpid())
     project.own_program()
     argv = [sys.executable, "-m", "invoke", "board", "cpu-avx2", "--watch"]

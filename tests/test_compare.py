@@ -447,7 +447,7 @@ def test_a_comparison_of_a_result_is_evidence_for_its_recipe_and_its_class_of_ma
     assert "compare failed at" in text
     assert f"1 thread: slower, {found.compared.ratios['1 thread']:.2f}" in text
     project.run("invoke", "board", ID, env=env)
-    board = json.loads((project.root / ".build-pytorch/board.json").read_text())
+    board = json.loads((project.root / ".build-pytorch/board-selection.json").read_text())
     assert board["variants"][0]["compare"]["outcome"] == label
 
 

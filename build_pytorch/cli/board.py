@@ -5,74 +5,55 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from msgspec.structs import replace
-
 from build_pytorch.base import files, outputs, paths
 from build_pytorch.base.console import Screen, shortened
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
-from build_pytorch.base.file_plan import Action, Tree, plan_text
 from build_pytorch.build.build_display import TimedBuild, earlier_seconds, kind_of, remaining
 from build_pytorch.build.build_progress import LogDiagnosis, diagnose
 from build_pytorch.build.log_reader import ends_below
 from build_pytorch.build.log_rules import RULES
 from build_pytorch.cli.commands import BoardOptions
-from build_pytorch.cli.pages import reference_pages
-from build_pytorch.generate import board, pages, rendering
+from build_pytorch.generate import board, pages
 from build_pytorch.generate.board import BoardDocument, BoardFailure, RunningBuild
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.results.evidence import subject_of
 from build_pytorch.results.ledger import Started
-from build_pytorch.results.package_selection import chosen_packages
-from build_pytorch.results.package_state import PackageState, RecipeState, moment, package_states
-from build_pytorch.verify import verification
-from build_pytorch.verify.check import Finding
+from build_pytorch.results.package_selection import chosen_states
+from build_pytorch.results.package_state import PackageState, all_events, moment
 
 _EVERY: Final = 5.0  #: seconds between two looks of --watch
 _TAIL: Final = 64 << 10  #: bytes of the end of a log that are read
 _EXCERPT: Final = 20  #: lines of a log that are shown
-_RECIPES: Final = {
-    Action.UNCHANGED: RecipeState.CURRENT,
-    Action.CREATE: RecipeState.MISSING,
-    Action.REWRITE: RecipeState.OUTDATED,
-}
-"""The state of a readable recipe by what the phases would do with it; edited for others."""
 _RULES: Final = {rule.id: rule for rule in RULES}
 
 
 def run(options: BoardOptions) -> int:
     """Write the board; with --watch, again as long as it runs. Raises BuildPytorchError."""
     matrix = matrix_reader.load(options.root)
-    packages = chosen_packages(matrix, options.selection)
-    listed = set() if options.variants else {package.path for package in packages}
-    companions = [each for each in matrix.companions if each.variant.path in listed]
-    path = _place(options)
+    wanted = options.selection
+    named = (*wanted.variants, wanted.release, *wanted.gpu, *wanted.isa, *wanted.state)
+    selection = " ".join(filter(None, named))
+    path = _place(options, selection)
     screen = Screen(sys.stderr)
-    digests: list[str] = []
-    errors: dict[str, list[Finding]] | None = None
     summary = ""
 
     def write(*, is_live: bool) -> None:
-        nonlocal digests, errors, summary
-        known = package_states(options.root, packages, companions)
-        current = [state.digest for state in known.values()]
-        if options.verify and current != digests:
-            digests, errors = current, recipe_errors(matrix, packages)
-        states = compared_states(matrix, known, errors)
-        document = board_document(options.root, states.values(), errors or {}, is_live=is_live)
+        nonlocal summary
+        states = chosen_states(matrix, wanted, all_events(options.root))
+        document = board_document(options.root, states, selection, is_live=is_live)
         data = board.json_bytes(document)
         json_name = path.with_suffix(".json").name
         page = board.page(options.root, data, json_name).encode()
         with files.write_errors():
             outputs.make_state(options.root)
             files.write_all(path.parent, {path.name: page, json_name: data}, sync=False)
-        if summary != (summary := board.summary(document)):
+        if summary != (summary := board.summary(document.variants)):
             screen.line(f"{summary}; open {os.path.relpath(path)}")
 
     try:
@@ -88,73 +69,44 @@ def run(options: BoardOptions) -> int:
     return EXIT_OK
 
 
-def recipe_errors(matrix: Matrix, packages: Sequence[Package]) -> dict[str, list[Finding]]:
-    """Verify recipes and return their errors by path."""
-    variants = list({package.variant.path: package.variant for package in packages}.values())
-    verified = verification.verify(matrix, matrix.root, variants=variants, pages=reference_pages)
-    errors: dict[str, list[Finding]] = {}
-    for finding in verified.findings:
-        if finding.severity == "error":
-            errors.setdefault(finding.path, []).append(finding)
-    return errors
+def _place(options: BoardOptions, selection: str) -> Path:
+    """Return the path of the page. Raises BuildPytorchError for a wrong --output.
 
-
-def compared_states(
-    matrix: Matrix,
-    known: Mapping[str, PackageState],
-    errors: Mapping[str, Sequence[Finding]] | None,
-) -> dict[str, PackageState]:
-    """Return states by id with their recipes compared with the matrix.
-
-    `errors` of recipes by path, as of `recipe_errors`; None if they were not verified.
+    A selection has a file of its own, and never replaces the board of the whole matrix.
     """
-    texts, tree = rendering.texts(matrix), Tree(matrix.root)
-    states = {}
-    for id_, state in known.items():
-        path = state.package.path
-        change = plan_text(tree, path, texts[path])
-        number = None if errors is None else len(errors.get(path, ()))
-        other = RecipeState.UNREADABLE if change.old is None else RecipeState.EDITED
-        recipe = _RECIPES.get(change.action, other)
-        states[id_] = replace(state, recipe=recipe, errors=number)
-    return states
-
-
-def _place(options: BoardOptions) -> Path:
-    """Return the path of the page. Raises BuildPytorchError for a wrong --output."""
     path = options.output
     if path is None:
-        return options.root / paths.STATE / "board.html"
+        name = "board-selection.html" if selection else "board.html"
+        return options.root / paths.STATE / name
     if path.suffix != ".html":
         raise BuildPytorchError(f"--output {path}: the name must end in .html; the JSON is beside")
     generator = f'content="{pages.GENERATOR}"'.encode()
     outputs.check_output(path, "a board", lambda old: generator in old)
     data = path.with_suffix(".json")
     outputs.check_output(data, "a board", lambda old: b'"build-pytorch board' in old)
+    if selection:
+        what = "a board of a selection"
+        outputs.check_output(data, what, lambda old: b'"selection":""' not in old)
     return path.parent.resolve() / path.name
 
 
 def board_document(
-    root: Path,
-    states: Collection[PackageState],
-    errors: Mapping[str, Sequence[Finding]],
-    *,
-    is_live: bool,
+    root: Path, states: Collection[PackageState], selection: str = "", *, is_live: bool = False
 ) -> BoardDocument:
-    """Return the board of packages; `errors` of recipes by path."""
+    """Return the board of packages; `selection`: what a person asked for, if not for all."""
     events = [event for state in states for event in state.events]
     earlier = earlier_seconds(events, map(_timed_build, states))
     rows = []
     for state in states:
         before = earlier.get(subject_of(state.package))
         running = _running_build(root, state, before) if state.is_building else None
-        failure = _failure(root, state, errors.get(state.package.path, ()))
+        failure = _failure(root, state)
         rows.append(board.board_package(state, running, failure))
     return BoardDocument(
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         name=root.name,
         is_live=is_live,
-        ledger_lines=len(events),
+        selection=selection,
         variants=tuple(rows),
     )
 
@@ -179,17 +131,8 @@ def _running_build(root: Path, state: PackageState, before: float | None) -> Run
     return RunningBuild(elapsed=elapsed, phase=phase, done=done, total=total, left=left)
 
 
-def _failure(root: Path, state: PackageState, errors: Sequence[Finding]) -> BoardFailure | None:
-    """Return why the package failed: its recipe, its last build, or a test of its result."""
-    if state.failure == "recipe":
-        error = errors[0]
-        return BoardFailure(
-            what="recipe",
-            cause=error.check,
-            reason=f"found {error.found}; expected {error.expected}",
-            fix=error.fix or f"`invoke verify --explain {error.check}` describes the check",
-            log=f"{error.path}:{error.line}" if error.line else error.path,
-        )
+def _failure(root: Path, state: PackageState) -> BoardFailure | None:
+    """Return why the package failed: its last build, or a test of its result."""
     if state.failure == "build":
         return _failed_build(root, state)
     test = state.smoke_test if state.failure == "smoke test" else state.inspection
@@ -197,7 +140,7 @@ def _failure(root: Path, state: PackageState, errors: Sequence[Finding]) -> Boar
         return None
     command = f"invoke {test.by} {state.package.id}"
     return BoardFailure(
-        what=state.failure,
+        what="inspection" if test.by == "inspect" else "smoke test",
         at=test.at,
         reason=test.reason or "see its report",
         fix=f"read the report, correct the recipe, build again, then `{command}`",

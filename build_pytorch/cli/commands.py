@@ -29,7 +29,6 @@ _Root = Annotated[Path, "DIR", "the checkout to work on (default: this one)"]
 _Json = Annotated[bool, "print the result as JSON"]
 _Verbose = Annotated[bool, "show all checks, also those that passed, and notes"]
 _Check = Annotated[bool, "write nothing; exit 1 if a file would change (CI, pre-commit)"]
-_Verify = Annotated[bool, "verify the recipes, too (seconds)"]
 _Many = Annotated[int, Meta(ge=1, le=100000)]
 _Minutes = Annotated[_Many, "MINUTES", "maximum minutes for one download"]
 _Assume = Annotated[
@@ -223,10 +222,9 @@ class ShowOptions(SomeOptions, frozen=True):
 
 
 class BoardOptions(SelectionOptions, frozen=True):
-    output: Annotated[_File, "FILE", "the page, FILE.html (default: .build-pytorch/board.html)"] = (
-        None
-    )
-    verify: _Verify = False
+    output: Annotated[
+        _File, "FILE", "the page, FILE.html (default: board.html in .build-pytorch/)"
+    ] = None
     watch: Annotated[bool, "write it again while builds run, until Ctrl-C"] = False
 
 

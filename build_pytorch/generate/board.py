@@ -5,18 +5,19 @@ docs/how-to/pages.md lists the keys: the meaning of a key is its `#:` comment.
 
 from __future__ import annotations
 
-import statistics
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import urlencode
 
 import msgspec
 from msgspec import Struct
 
 from build_pytorch.base.console import changed_texts, clock, counted, safe
 from build_pytorch.generate import matrix_reference, pages
+from build_pytorch.generate.pages import MapCell, ReleaseMap
 from build_pytorch.generate.recipes import render_template
 from build_pytorch.matrix.model import CompanionPackage
 from build_pytorch.results.ledger import Ended, Event, Tested
@@ -24,7 +25,7 @@ from build_pytorch.results.package_state import OverallState, PackageState, Step
 
 STATES: Final[dict[OverallState, tuple[str, str]]] = {
     OverallState.BUILDING: ("▶", "A build of it runs."),
-    OverallState.FAILED: ("✗", "Its last build or test failed, or its recipe has an error."),
+    OverallState.FAILED: ("✗", "Its last build or test failed."),
     OverallState.PUBLISHED: ("★", "The result of the current recipe is published."),
     OverallState.TESTED: ("✓", "The result passed an inspection or a smoke test."),
     OverallState.BUILT: ("●", "The current recipe is built and no test has passed yet."),
@@ -34,9 +35,13 @@ STATES: Final[dict[OverallState, tuple[str, str]]] = {
     OverallState.NOT_BUILT: ("○", "Nothing is built, or the result is gone."),
 }
 """Every state with its sign and its meaning, in the order in which they apply."""
+_URGENCY: Final = (
+    *(OverallState.FAILED, OverallState.BUILDING, OverallState.INTERRUPTED, OverallState.OUTDATED),
+    *(OverallState.NOT_BUILT, OverallState.BUILT, OverallState.TESTED, OverallState.PUBLISHED),
+    OverallState.IMPOSSIBLE,
+)
+"""The states in the order in which a person looks at them."""
 STEPS: Final = (
-    ("recipe", "Recipe"),
-    ("verified", "Verified"),
     ("built", "Built"),
     ("inspect", "Inspected"),
     ("smoke", "Smoke test"),
@@ -44,6 +49,8 @@ STEPS: Final = (
     ("published", "Published"),
 )
 """The steps of a package, each with the head of its column."""
+_ROWS: Final = 50
+"""Rows of the table that are shown at first."""
 
 
 class BoardStep(Struct, frozen=True, kw_only=True):
@@ -58,9 +65,9 @@ class BoardStep(Struct, frozen=True, kw_only=True):
 class BoardFailure(Struct, frozen=True, kw_only=True):
     """Why a package has the state `failed`."""
 
-    what: Literal["recipe", "build", "inspection", "smoke test"]  #: what failed
+    what: Literal["build", "inspection", "smoke test"]  #: what failed
     at: str = ""  #: when, in UTC
-    cause: str = ""  #: id of the log rule that names the failure, or of the check
+    cause: str = ""  #: id of the log rule that names the failure
     reason: str  #: what went wrong
     line: str = ""  #: the line of the log that says so
     excerpt: str = ""  #: the end of the log
@@ -84,14 +91,14 @@ class BoardPackage(Struct, frozen=True, kw_only=True):
     variant: str  #: id of the package, as commands take it; unique on the board
     package: str  #: package name
     release: str  #: name of the release
+    companion: str  #: name of the companion; empty for a variant
     gpu: str  #: key of the GPU architecture; `cpu` without
     isa: str  #: key of the CPU ISA
-    title: str  #: GPU family and CPU ISA in words
+    family: str  #: the GPU architecture in words
+    cpu: str  #: the CPU ISA in words
     platform: str  #: platform
     state: OverallState  #: the one state that the package is in
     reason: str  #: why it can run on no machine
-    recipe: BoardStep  #: whether the recipe is what the matrix yields
-    verified: BoardStep  #: whether the recipe passed verification
     built: BoardStep  #: whether there is a result of the current recipe
     inspect: BoardStep  #: inspection of that result
     smoke: BoardStep  #: smoke test of that result
@@ -105,11 +112,11 @@ class BoardPackage(Struct, frozen=True, kw_only=True):
 class BoardDocument(Struct, frozen=True, kw_only=True):
     """The whole board."""
 
-    format: Literal["build-pytorch board 4"] = "build-pytorch board 4"  #: changes with the keys
+    format: Literal["build-pytorch board 5"] = "build-pytorch board 5"  #: changes with the keys
     at: str  #: when the board was written, in UTC
     name: str  #: name of the checkout's folder
     is_live: bool  #: whether `--watch` keeps the files up to date
-    ledger_lines: int  #: events of these packages in the ledger
+    selection: str  #: what was selected; empty for the whole matrix
     variants: tuple[BoardPackage, ...]  #: every package, in the order of the matrix
 
 
@@ -118,20 +125,19 @@ def board_package(
 ) -> BoardPackage:
     """Return the row of a package."""
     package, variant = state.package, state.variant
-    title = f"{variant.gpu.family if variant.gpu else 'No GPU'}, {variant.cpu.title}"
     organizations = dict.fromkeys(name or "own account" for name in state.organizations)
     return BoardPackage(
         variant=package.id,
         package=package.package,
         release=package.release_name,
+        companion=package.name if isinstance(package, CompanionPackage) else "",
         gpu=variant.gpu_key or "cpu",
         isa=variant.cpu_key,
-        title=f"{package.name}, {title}" if isinstance(package, CompanionPackage) else title,
+        family=variant.gpu.family if variant.gpu else "No GPU",
+        cpu=variant.cpu.title,
         platform=package.platform,
         state=state.overall,
         reason=package.impossible or "",
-        recipe=_step(state.recipe),
-        verified=_step(state.verified, label=state.verified_label),
         built=_step(state.built, state.last),
         inspect=_step(state.inspect, state.inspection),
         smoke=_step(state.smoke, state.smoke_test),
@@ -170,41 +176,89 @@ def json_bytes(document: BoardDocument) -> bytes:
     return msgspec.json.encode(changed_texts(msgspec.to_builtins(document), safe)) + b"\n"
 
 
-def _counts(document: BoardDocument) -> dict[OverallState, int]:
+def _counts(rows: Iterable[BoardPackage]) -> dict[OverallState, int]:
     """Return the number of packages in each state that occurs, in the order of STATES."""
-    found = Counter(row.state for row in document.variants)
+    found = Counter(row.state for row in rows)
     return {state: found[state] for state in STATES if state in found}
 
 
-def summary(document: BoardDocument) -> str:
+def summary(rows: Sequence[BoardPackage]) -> str:
     """Return one line: the number of packages in each state."""
-    counts = ", ".join(f"{number} {state}" for state, number in _counts(document).items())
-    return f"{counted(len(document.variants), 'variant')}: {counts}"
+    counts = ", ".join(f"{number} {state}" for state, number in _counts(rows).items())
+    return f"{counted(len(rows), 'package')}: {counts}"
 
 
 def page(root: Path, data: bytes, json_name: str) -> str:
     """Return the HTML page of a board from its JSON, which lies beside it. Raises TemplateError."""
     board = msgspec.json.decode(data, type=BoardDocument)
+    counts = _counts(board.variants)
+    by_release = _grouped(board.variants, "release")
     return pages.page(
         root,
         "board",
         board=board,
         json_name=json_name,
-        states=[(state, *STATES[state], number) for state, number in _counts(board).items()],
+        states={state: (*STATES[state], number) for state, number in counts.items()},
         steps=STEPS,
-        durations=_durations(board.variants),
+        maps=[_map(name, rows) for (name,), rows in by_release.items()],
+        failures=_failures(board.variants),
+        shown=_ROWS,
         time=_time,
         took=clock,
     )
 
 
-def _durations(rows: Sequence[BoardPackage]) -> str:
-    """Return how long builds took; empty if that is not known."""
-    took = [row.seconds for row in rows if row.seconds is not None]
-    if not took:
-        return ""
-    shortest, middle, longest = map(clock, (min(took), statistics.median(took), max(took)))
-    return f"{shortest} to {longest}, median {middle}, {clock(sum(took))} in all"
+def _grouped(rows: Iterable[BoardPackage], *keys: str) -> dict[tuple[str, ...], list[BoardPackage]]:
+    groups: dict[tuple[str, ...], list[BoardPackage]] = {}
+    for row in rows:
+        groups.setdefault(tuple(getattr(row, key) for key in keys), []).append(row)
+    return groups
+
+
+def _map(release: str, rows: Sequence[BoardPackage]) -> ReleaseMap:
+    """Return the grid of a release: the GPUs and ISAs of its packages, in their order."""
+    cells = _grouped(rows, "gpu", "isa")
+    isas = {row.isa: row.cpu for row in rows}
+    return ReleaseMap(
+        name=release,
+        title=summary(rows),
+        columns=isas,
+        rows=tuple(
+            (gpu, family, tuple(_cell(cells.get((gpu, isa), ())) for isa in isas))
+            for gpu, family in {row.gpu: row.family for row in rows}.items()
+        ),
+    )
+
+
+def _cell(rows: Sequence[BoardPackage]) -> MapCell | None:
+    """Return the cell of a variant and of its companions (and of its wrapper), if there is one.
+
+    The second sign is that of the companion that needs a look first.
+    """
+    if not rows:
+        return None
+    first, *others = sorted(rows, key=lambda row: bool(row.companion))
+    states = [first.state, *sorted({row.state for row in others}, key=_URGENCY.index)[:1]]
+    texts = [f"{first.state} {first.reason}".strip()]
+    texts += [f"{row.companion or row.variant}: {row.state}" for row in others]
+    return MapCell(
+        state=first.state.replace(" ", "-"),
+        name=first.variant,
+        text="; ".join(texts),
+        link="#" + urlencode({"release": first.release, "gpu": first.gpu, "isa": first.isa}),
+        signs=tuple((state.replace(" ", "-"), STATES[state][0]) for state in states),
+    )
+
+
+def _failures(rows: Iterable[BoardPackage]) -> list[list[tuple[BoardPackage, BoardFailure]]]:
+    """Return the failures of each cause, the newest first; the most frequent cause first."""
+    groups: dict[tuple[str, str], list[tuple[BoardPackage, BoardFailure]]] = {}
+    for row in rows:
+        if failure := row.failure:
+            groups.setdefault((failure.what, failure.cause), []).append((row, failure))
+    for group in groups.values():
+        group.sort(key=lambda pair: pair[1].at, reverse=True)
+    return sorted(groups.values(), key=len, reverse=True)
 
 
 def _time(text: str) -> str:

@@ -12,6 +12,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from build_pytorch.generate.recipes import render_template, template_source
 
 if TYPE_CHECKING:
@@ -21,15 +23,34 @@ GENERATOR: Final = "build-pytorch"
 """The content of the `generator` meta element, by which a page of ours is recognised."""
 
 
+class MapCell(Struct, frozen=True, kw_only=True):
+    """One cell of a map of a release."""
+
+    state: str  #: decides the colour
+    name: str  #: id of the variant
+    text: str  #: what is shown for the cell that has the focus
+    link: str  #: where the cell leads
+    signs: tuple[tuple[str, str], ...]  #: states, each with its sign; the first one is `state`
+
+
+class ReleaseMap(Struct, frozen=True, kw_only=True):
+    """The grid of a release: GPU architectures by CPU ISAs."""
+
+    name: str
+    title: str
+    columns: dict[str, str]  #: title of each ISA by its key
+    rows: tuple[tuple[str, str, tuple[MapCell | None, ...]], ...]  #: GPU, its products, the cells
+
+
 def page(root: Path, name: str, *libraries: str, **values: Any) -> str:
-    """Render NAME.html.j2 of templates/pages/ with style.css and with NAME.css and NAME.js.
+    """Render NAME.html.j2 of templates/pages/ with NAME.css and NAME.js, and what all pages share.
 
     `libraries` are scripts that come before NAME.js. Raises TemplateError as `render_template`
     does.
     """
     from markupsafe import Markup  # slow to import
 
-    styles, scripts = ("style.css", f"{name}.css"), (*libraries, f"{name}.js")
+    styles, scripts = ("style.css", "map.css", f"{name}.css"), ("map.js", *libraries, f"{name}.js")
     parts = {
         "style": "".join(template_source(root, f"pages/{file}") for file in styles),
         "script": "".join(template_source(root, f"pages/{file}") for file in scripts),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 from build_pytorch.base.versions import numbers
+from build_pytorch.generate.pages import MapCell, ReleaseMap
 from build_pytorch.hardware.possible import PossibleVariants
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import compiles
@@ -14,12 +15,12 @@ from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.tables import Release
 
 STATES: Final = {
-    "listed": "in the matrix, with a recipe",
-    "addable": "not in the matrix: `invoke add` adds it",
-    "impossible": "no machine has that GPU with that CPU",
-    "never": "this CUDA does not compile for that GPU",
+    "listed": ("●", "in the matrix, with a recipe"),
+    "addable": ("+", "not in the matrix: `invoke add` adds it"),
+    "impossible": ("-", "no machine has that GPU with that CPU"),
+    "never": ("·", "this CUDA does not compile for that GPU"),
 }
-"""The states of a cell of the map, each with its meaning."""
+"""The states of a cell of the map, each with its sign and its meaning."""
 
 
 class CpuClass(Struct, frozen=True, kw_only=True):
@@ -36,18 +37,7 @@ class CpuClass(Struct, frozen=True, kw_only=True):
     cpus: tuple[str, ...] = ()
 
 
-class MapCell(Struct, frozen=True, kw_only=True):
-    """One cell of the map."""
-
-    state: str
-    name: str
-    text: str
-    """Products and reason."""
-    link: str
-    """The answer of the page for such a machine."""
-
-
-def release_map(possible: PossibleVariants, name: str) -> dict[str, Any]:
+def release_map(possible: PossibleVariants, name: str) -> ReleaseMap:
     """Return the grid of a release: GPU architectures, the newest first, and none, by ISAs.
 
     It has all architectures of the matrix; of a nightly, only those that it has.
@@ -61,24 +51,24 @@ def release_map(possible: PossibleVariants, name: str) -> dict[str, Any]:
         keys = [key for key in keys if any(variant.gpu_key == key for variant in variants)]
     used = {variant.cpu_key for variant in variants}
     columns = {
-        key: cpu
+        key: cpu.title
         for key, cpu in possible.cpus.items()
         if key in used or not cpu.platform.endswith("-darwin")
     }
     on = f"CUDA {release.cuda.version}" if release.cuda else "no CUDA"
-    return {
-        "name": name,
-        "title": f"PyTorch {release.torch.version}, {on}, Python {release.python.version}",
-        "columns": columns,
-        "rows": [
+    return ReleaseMap(
+        name=name,
+        title=f"PyTorch {release.torch.version}, {on}, Python {release.python.version}",
+        columns=columns,
+        rows=tuple(
             (
                 key or "cpu",
                 ", ".join(matrix.gpus[key].products) if key else "CPU-only",
-                [_cell(possible, possible.variant(name, key, cpu)) for cpu in columns],
+                tuple(_cell(possible, possible.variant(name, key, cpu)) for cpu in columns),
             )
             for key in keys
-        ],
-    }
+        ),
+    )
 
 
 def _cell(possible: PossibleVariants, variant: Variant) -> MapCell:
@@ -99,7 +89,8 @@ def _cell(possible: PossibleVariants, variant: Variant) -> MapCell:
     if is_listed and variant.driver:
         text += f"; driver {variant.driver} or newer"
     link = f"#gpu={gpu.devices[0] if gpu else 'none'}&cpu={variant.cpu_key}"
-    return MapCell(state=state, name=name, text=text, link=link)
+    signs = ((state, STATES[state][0]),)
+    return MapCell(state=state, name=name, text=text, link=link, signs=signs)
 
 
 def oldest_drivers(matrix: Matrix) -> list[tuple[str, Release, str, list[str]]]:

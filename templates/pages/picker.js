@@ -6,8 +6,6 @@
   const answer = document.getElementById("answer");
   const names = [...form.querySelectorAll(".field input")].map((field) => field.name);
 
-  document.documentElement.classList.add("js");
-
   /* Texts become text nodes: nothing that comes from outside is ever read as HTML. */
   function el(tag, attributes, ...children) {
     const element = document.createElement(tag);
@@ -203,30 +201,6 @@
       if (name === best) cell.setAttribute("aria-current", "true");
       else cell.removeAttribute("aria-current");
     }
-  }
-
-  /* One stop of the Tab key for each table; the arrow keys move inside it. */
-  for (const table of document.querySelectorAll(".map")) {
-    const rows = [...table.tBodies[0].rows].map((row) => [...row.querySelectorAll("a")]);
-    rows.flat().forEach((cell) => { cell.tabIndex = -1; });
-    if (rows.length) rows[0][0].tabIndex = 0;
-    table.addEventListener("keydown", (event) => {
-      const at = rows.findIndex((row) => row.includes(event.target));
-      if (at < 0) return;
-      const column = rows[at].indexOf(event.target);
-      const target = {
-        ArrowRight: () => rows[at][column + 1], ArrowLeft: () => rows[at][column - 1],
-        ArrowDown: () => rows[at + 1]?.[column], ArrowUp: () => rows[at - 1]?.[column],
-        Home: () => rows[at][0], End: () => rows[at].at(-1),
-      }[event.key];
-      if (!target) return;
-      event.preventDefault();
-      const next = target();
-      if (!next) return;
-      rows.flat().forEach((cell) => { cell.tabIndex = -1; });
-      next.tabIndex = 0;
-      next.focus();
-    });
   }
 
   /* --- the form and the address --- */

@@ -75,12 +75,12 @@ def test_hostile_values_are_text_and_the_console_is_silent(
     ) == 2
     assert page.locator("img").count() == 0
     assert page.locator("script").count() == 1
-    assert page.locator("tbody tr:visible").count() == 44
+    assert page.locator(".packages tbody tr:visible").count() == 44
     assert page.locator("form").is_visible() is scripts
     if scripts:
         assert page.evaluate("window.ran") is None
     else:
-        assert page.locator("thead th").first.text_content() == "Package"
+        assert page.locator(".packages thead th").first.text_content() == "Package"
     assert opened.messages == []
     assert opened.requests == [board.as_uri()]
 
@@ -104,7 +104,9 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
 
 
 def shown(page: Page) -> list[str]:
-    return [text.split()[0] for text in page.locator("tbody tr:visible th").all_inner_texts()]
+    return [
+        text.split()[0] for text in page.locator(".packages tbody tr:visible th").all_inner_texts()
+    ]
 
 
 def test_filters_narrow_the_table_and_the_address_carries_them(
@@ -126,8 +128,10 @@ def test_filters_narrow_the_table_and_the_address_carries_them(
     page.fill("input[type=search]", "AVX2 cpu-")
     assert shown(page) == ["cpu-avx2"]
     page.goto(f"{board.as_uri()}#state=not+built")
-    rows = page.locator("tbody tr:visible")
+    rows = page.locator(".packages tbody tr:visible")
     assert {row.get_attribute("data-state") for row in rows.all()} == {"not built"}
+    page.locator(".map a").nth(1).click()
+    assert shown(page) == ["sm120-avx512"]
     page.goto(f"{board.as_uri()}#gpu=%3Cscript%3E&state=x")  # unknown values select nothing
     assert page.locator("#count").text_content() == "0 of 44 packages"
 
@@ -151,7 +155,7 @@ def test_a_live_board_is_loaded_again_unless_somebody_reads_a_failure(
     path.write_text(live.replace("Board</h1>", "Board again</h1>"))
     page.locator("h1").click()  # what has the focus keeps the page
     page.clock.run_for(6000)
-    assert page.locator(".failure dl").is_visible()
+    assert page.locator(".failure ul").is_visible()
     page.locator(".failure > summary").click()
     page.clock.run_for(5000)
     page.wait_for_selector("h1:text('again')")
@@ -170,7 +174,7 @@ def test_a_thousand_variants_and_a_hundred_thousand_lines(
     done = project.invoke_process("board")
     after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - begun
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert "1012 variants: " in done.stderr
+    assert "1012 packages: " in done.stderr
     path = project.root / ".build-pytorch/board.html"
     opened = Opened(browser, path)
     session = opened.context.new_cdp_session(opened.page)
@@ -193,6 +197,15 @@ def test_a_thousand_variants_and_a_hundred_thousand_lines(
         f"generated in {wall:.2f} s ({cpu:.2f} s of CPU), {path.stat().st_size >> 10} KiB; "
         f"usable after {usable:.2f} s of CPU, a filter takes {click:.2f} s"
     )
+    heights = []
+    for width in (1400, 390):
+        opened.page.set_viewport_size({"width": width, "height": 900})
+        heights.append(opened.page.evaluate("document.documentElement.scrollHeight"))
+    print(f"high on a desktop and a phone: {heights}")
+    assert max(heights) <= 12_000
+    assert opened.page.locator(".packages tbody tr:visible").count() == 50
+    opened.page.click("text=Show all")
+    assert opened.page.locator(".packages tbody tr:visible").count() > 50
     assert cpu < 3
     assert usable < 2  # 1 where nothing else runs; the same work costs more on a busy processor
     assert click < 1
