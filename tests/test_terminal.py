@@ -49,6 +49,7 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "diagnose": [("hostile.log",), ("hostile.log", "--variant", "cpu-avx2", "--json")],
     "status": [(), ("--json",)],
     "board": [()],
+    "ledger": [("merge", ".build-pytorch/ledger.jsonl"), ("merge", "machine.json")],
     "pages": [()],
     "vendor": [(), ("cuda-packages", "--from", "lib")],
     "show": [("sm90-avx2",), ("sm90-avx2", "--json")],

@@ -29,6 +29,7 @@ class CiJob(Struct, frozen=True, kw_only=True):
     """One job: variants of one release, group and platform, and companions of each."""
 
     name: str
+    """Of one variant its id: the check of the job has this name."""
     release: str
     group: str
     platform: str
@@ -98,7 +99,7 @@ def _jobs(variants: Sequence[Variant], size: int, labels: dict[str, str]) -> Ite
         shards = [members[i : i + size] for i in range(0, len(members), size)]
         for number, shard in enumerate(shards, 1):
             yield CiJob(
-                name=f"{label} {number}/{len(shards)}",
+                name=shard[0].id if size == 1 else f"{label} {number}/{len(shards)}",
                 release=release,
                 group=title,
                 platform=platform,

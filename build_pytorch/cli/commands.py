@@ -228,6 +228,10 @@ class BoardOptions(SelectionOptions, frozen=True):
     watch: Annotated[bool, "write it again while builds run, until Ctrl-C"] = False
 
 
+class LedgerOptions(CommandOptions, frozen=True):
+    what: Annotated[_Words, "WHAT", "merge FILE...: ledgers of other machines (-: stdin)"] = ()
+
+
 class PagesOptions(CommandOptions, frozen=True):
     check: _Check = False
     force: Annotated[bool, "overwrite a page that was edited by hand"] = False
@@ -350,6 +354,7 @@ COMMANDS: Final = {
         Command("status", "Show what failed, what runs, and what to do next.", StatusOptions),
         Command("show", "Show everything about one variant.", ShowOptions),
         Command("board", "Write the state of the fleet as a page and JSON.", BoardOptions),
+        Command("ledger", "Add what other machines recorded.", LedgerOptions),
         Command("pages", "Write the page that names the build for a machine.", PagesOptions),
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),

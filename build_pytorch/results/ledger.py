@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -145,9 +145,13 @@ class Ledger:
         self.path = root / _NAME
 
     def append(self, event: AnyEvent) -> None:
-        """Add one line, with secrets masked, and sync it to disk. Raises WriteError."""
-        event = replace(event, host=event.host or HOST)
-        line = msgspec.json.encode(changed_texts(msgspec.to_builtins(event), masked)) + b"\n"
+        """Add one line of this machine. Raises WriteError."""
+        self.extend([replace(event, host=event.host or HOST)])
+
+    def extend(self, events: Iterable[AnyEvent]) -> None:
+        """Add lines, with secrets masked, and sync them to disk. Raises WriteError."""
+        documents = (changed_texts(msgspec.to_builtins(event), masked) for event in events)
+        line = b"".join(msgspec.json.encode(document) + b"\n" for document in documents)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with files.write_errors(self.path):
             outputs.make_state(self.root)

@@ -306,10 +306,13 @@ def seed_states(
 
 
 def all_events(root: Path) -> Events:
-    """Return the events of the ledger. Raises WriteError."""
+    """Return the events of the ledger, those of several machines by time. Raises WriteError."""
     events: dict[tuple[str, str], list[AnyEvent]] = {}
     for event in Ledger(root).events():
         events.setdefault(event.subject, []).append(event)
+    for several in events.values():
+        if len({event.host for event in several}) > 1:
+            several.sort(key=lambda event: event.at)
     return events
 
 

@@ -1,0 +1,76 @@
+"""The ledger of another machine: a file that is read strictly before its lines are taken over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from build_pytorch.base import files, foreign_json
+from build_pytorch.base.console import changed_texts, masked, shortened
+from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.results.ledger import AnyEvent
+
+_LONGEST: Final = 64 << 10  #: bytes of a line; the largest one has some thousand
+_UNKNOWN: Final = "another machine"  #: the host of an event that names none
+_SKEW: Final = timedelta(hours=1)  #: by which the clock of another machine may be ahead
+
+_NAME: Final = re.compile(r"[\w.+:@/-]{0,300}", re.ASCII)
+_PATH: Final = re.compile(r"(?!.*\.\.)(?:[\w.][\w.+/-]{0,400})?", re.ASCII)
+_STORE_PATH: Final = re.compile(r"(?:/[\w.+=?-]{1,250}){0,20}", re.ASCII)
+_TEXTS: Final = {
+    **dict.fromkeys(("release", "variant", "digest", "attempt", "backend", "cause", "host"), _NAME),
+    **dict.fromkeys(("log", "report"), _PATH),
+    **dict.fromkeys(("output", "outputs", "derivation"), _STORE_PATH),
+}
+"""What texts by which files are named or events compared may contain. The others are messages."""
+
+
+def read(path: Path) -> Iterator[AnyEvent]:
+    """Yield the events of a file, with times as the ledger writes them and with a host.
+
+    `-` is standard input. An incomplete last line is what a killed process leaves, and is left out.
+    Raises BuildPytorchError with the line for everything else that is not an event of ours.
+    """
+    try:
+        data = files.read_named(path, or_stdin=True)
+    except OSError as error:
+        raise BuildPytorchError(f"{path}: cannot be read: {error.strerror}") from None
+    *lines, rest = data.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        try:
+            yield _event(line)
+        except ValueError as error:
+            why = shortened(str(error), 200)
+            raise BuildPytorchError(
+                f"{path}:{number}: not an event of a ledger: {why}; nothing was merged"
+            ) from None
+    if rest and not lines:
+        raise BuildPytorchError(f"{path}: not a ledger; nothing was merged")
+
+
+def _event(line: bytes) -> AnyEvent:
+    """Return the event of a line. Raises ValueError."""
+    document = changed_texts(foreign_json.decode(line, max_bytes=_LONGEST), masked)
+    event: AnyEvent = msgspec.convert(document, type=AnyEvent)
+    if unknown := set(document) - {"event", *event.__struct_fields__}:
+        raise ValueError(f'unknown key "{min(unknown)}"; is it of a newer version?')
+    for name, allowed in _TEXTS.items():
+        values = getattr(event, name, ())
+        for value in values if isinstance(values, tuple) else (values,):
+            if not allowed.fullmatch(value):
+                raise ValueError(f"{name}: found {shortened(value, 60)!r}")
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        if isinstance(value, int | float) and not 0 <= value < 2**53:
+            raise ValueError(f"{name}: found {value}")
+    at = datetime.fromisoformat(event.at)
+    if at.tzinfo is None or at > datetime.now(UTC) + _SKEW:
+        raise ValueError(f"at: found {event.at!r}, which is in the future or of no time zone")
+    moment = at.astimezone(UTC).isoformat(timespec="milliseconds")
+    return replace(event, at=moment, host=event.host or _UNKNOWN)
