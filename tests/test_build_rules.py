@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from build_pytorch.base.console import clock
 from build_pytorch.build.build_display import TimedBuild, earlier_seconds, kind_of, remaining
 from build_pytorch.build.build_progress import BuildProgress
+from build_pytorch.build.first_error import fails_again
 from build_pytorch.build.log_reader import TextLogReader
 from build_pytorch.build.log_rules import RULES, BuildPart, LogMatcher, LogRule, is_interesting
 from build_pytorch.build.schedule import next_of, ordered
@@ -285,6 +286,63 @@ def test_a_failure_of_a_step_names_the_failure_until_ninja_ends(sm90: Variant) -
     assert cause
     assert cause.rule.id == "out-of-memory"
     assert fed(sm90, [*failed, *others, "[1/50] x", *["y"] * 300]).cause() is None
+
+
+NO_HEADER = "/build/x.cpp:3:10: fatal error: fmt/format.h: No such file or directory"
+STEP = "FAILED: c10/x.cpp.o "
+
+
+@pytest.mark.parametrize(
+    ("lines", "headline"),
+    [
+        (["[1/90] x", STEP, "c++ -o x", NO_HEADER, "x.cpp:9:1: error: later"], NO_HEADER),
+        (["[1/90] x", STEP, "c++ -o x", "[2/90] x"], STEP.strip()),
+        (["[1/90] x", STEP, "  3 | error: quoted", "x:1: warning: error: z"], STEP.strip()),
+        (["[1/90] x", "x.cpp:1: error: of a test that goes on", "[2/90] x"], ""),
+        (["x.cpp:1: error: of configure", "Running phase: buildPhase"], ""),
+        (["a.o: undefined reference to `f'", "collect2: error: x"],
+         "a.o: undefined reference to `f'"),
+        (
+            ["CMake Error at a.cmake:73 (message):", "  The C++ compiler", "    is broken", "-- x"],
+            "CMake Error at a.cmake:73 (message): The C++ compiler is broken",
+        ),
+        (["torch.X: y", "ModuleNotFoundError: No module named 'yaml'"],
+         "ModuleNotFoundError: No module named 'yaml'"),
+        (["[1/90] x", STEP, 'x.cu(3): error: class "p" has no member "c"'],
+         'x.cu(3): error: class "p" has no member "c"'),
+    ],
+)  # fmt: skip
+def test_the_first_error_is_the_headline_if_no_rule_names_more(
+    sm90: Variant, lines: list[str], headline: str
+) -> None:
+    progress = fed(sm90, lines)
+    assert progress.first_error.text == headline
+    assert progress.cause() is None
+
+
+@pytest.mark.parametrize(
+    ("cause", "message", "again"),
+    [
+        ("cccl-headers", "", True),
+        ("hash-mismatch", "", True),
+        ("patch-failed", "Hunk #1 FAILED at 12.", True),
+        ("cuda-off", "", True),
+        ("", NO_HEADER, True),
+        ("", "x.cu(7): error: no", True),
+        ("out-of-memory", "g++: fatal error: Killed", False),
+        ("disk-full", "x.cpp:1: fatal error: No space left on device", False),
+        ("network", "", False),
+        ("timed-out", "", False),
+        ("illegal-instruction", "", False),
+        ("", "exit code 1", False),
+        ("", STEP, False),
+        ("", "x.cpp:1:1: internal compiler error: Segmentation fault", False),
+    ],
+)
+def test_a_failure_that_lies_in_the_recipe_comes_again(
+    cause: str, message: str, again: bool
+) -> None:
+    assert fails_again(cause, message) is again
 
 
 def test_what_others_print_or_a_crash_names_no_failure(sm90: Variant) -> None:

@@ -380,6 +380,35 @@ def test_failures_are_shown_named_or_tried_again(world: World) -> None:
     assert len(world.logs("cpu-avx512vnni")) == 4
 
 
+COMPILER = "phases; ninja; echo 'FAILED: x.o'; echo 'x.cpp:3:1: error: no type'; exit 1"
+
+
+def test_what_would_fail_again_is_not_built_again(world: World) -> None:
+    """A change of the recipe, --retry, or a cause that lies in the machine: then it is built."""
+    world.scenario("cpu-avx2", COMPILER)
+    world.scenario("cpu-avx512", "echo 'cp: error writing x: Disk quota exceeded'; exit 1")
+    both = ("cpu-avx2", "cpu-avx512", "--cores", "1")
+    first = world.built(*both)["by_id"]
+    assert first["cpu-avx2"]["message"] == "x.cpp:3:1: error: no type", "its headline"
+    again = world.built("--failed", "--cores", "1", "--with", "torchvision")
+    rows = again["by_id"]
+    assert rows["cpu-avx2"]["action"] == "failed"
+    assert rows["cpu-avx2"]["reason"] == "x.cpp:3:1: error: no type; its recipe is the same"
+    assert rows["cpu-avx2+torchvision"]["reason"] == "cpu-avx2 failed, and this needs it"
+    assert rows["cpu-avx512"]["outcome"] == "failed", "a full disk is not of the recipe"
+    assert any("--retry builds them all the same" in note for note in again["warnings"])
+    done = world.build("cpu-avx2", "--cores", "1")
+    assert done.returncode == 1, "a package that was asked for is not built"
+    assert done.stdout.splitlines()[-1] == "0 built, 0 not; 1 failed before"
+    assert len(world.logs("cpu-avx2")) == 1
+    world.build("cpu-avx2", "--cores", "1", "--retry")
+    assert len(world.logs("cpu-avx2")) == 2
+    recipe = world.project.recipe("cpu-avx2")
+    recipe.write_text(recipe.read_text() + "# changed\n")
+    world.scenario("cpu-avx2", "good")
+    assert world.built("cpu-avx2", "--force")["by_id"]["cpu-avx2"]["outcome"] == "built"
+
+
 # --- hashes ---
 
 

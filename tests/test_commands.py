@@ -89,6 +89,27 @@ def test_shells_complete_commands_and_options(still: Project) -> None:
     assert "--variants" not in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "some", "none"),
+    [
+        ("build sm90-", {"sm90-avx2", "sm90-avx2+torchvision"}, {"status", "build"}),
+        ("diagnose", {"sm90-avx2", "diagnose"}, {"status"}),
+        ("build --share sm", {"sm90-avx2"}, {"--share"}),
+        ("status --state", {"failed", "not-built"}, {"sm90-avx2"}),
+        ("verify --gpu sm1", {"sm120"}, {"sm120-avx2"}),
+        ("log --release", {"cuda13_0"}, {"sm90-avx2"}),
+        ("outdated x", {"build", "log"}, {"sm90-avx2"}),
+    ],
+)
+def test_shells_complete_ids_and_values(
+    still: Project, words: str, some: set[str], none: set[str]
+) -> None:
+    done = still.invoke("--complete", "--", "invoke", *words.split())
+    found = {*done.stdout.split()}
+    assert some <= found
+    assert not none & found
+
+
 def test_a_broken_matrix_breaks_no_listing_and_the_command_that_needs_it_says_what_is_wrong(
     project: Project,
 ) -> None:

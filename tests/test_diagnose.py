@@ -455,6 +455,18 @@ def test_diagnose_prints_the_failure_its_lines_and_what_to_do(project: Project) 
     assert "what to do: build with fewer cores" in done.stdout
 
 
+def test_the_first_error_is_shown_if_no_rule_names_the_failure(project: Project) -> None:
+    """A real log: headers of a library are missing, and two steps fail at once."""
+    text = (LOGS / "22-header-missing.log").read_text().replace("2.6.0+debian", "2.10.0")
+    (project.root / "x.log").write_text(text)
+    error = "/build/source/c10/util/env.cpp:3:10: fatal error: fmt/format.h: No such file"
+    done = project.invoke("diagnose", "x.log", "--variant", "cpu-avx2")
+    assert f"  first error, line 13: {error}" in done.stdout
+    done = project.invoke("diagnose", "x.log", "--variant", "cpu-avx2", "--json")
+    headline = json.loads(done.stdout)["headline"]
+    assert (headline["line"], headline["text"].startswith(error)) == (13, True)
+
+
 def test_millions_of_blank_lines_cost_as_little_as_their_bytes(still: Project) -> None:
     log = still.root.parent / "blank.log"
     log.write_bytes(b"\n" * 1_000_000 + b"g++: fatal error: Killed signal terminated program\n")
@@ -490,7 +502,7 @@ def test_diagnose_json_has_the_documented_keys(still: Project) -> None:
     done = still.invoke("diagnose", log, "--variant", "sm120-avx2", "--json")
     document = json.loads(done.stdout)
     keys = ["variant", "lines", "phase", "progress", "stop", "stop_line", "failure"]
-    assert list(document) == [*keys, "failure_lines", "meaning", "fix", "tail"]
+    assert list(document) == [*keys, "failure_lines", "headline", "meaning", "fix", "tail"]
     assert (document["stop"], document["stop_line"]) == ("wrong-version", 11)
     page = (PROJECT / "docs/how-to/read-a-log.md").read_text()
     assert all(f"`{key}`" in page for key in document)
@@ -506,7 +518,8 @@ def test_diagnose_reads_standard_input(still: Project) -> None:
 REFUSED = {
     (): "name one log",
     ("a", "b"): "name one log",
-    ("missing.log",): "missing.log: cannot be read: No such file",
+    ("missing.log",): 'missing.log: no such file; as an id: no variant matches "missing.log"',
+    ("sm90-avx2",): "sm90-avx2: the ledger has no build of it",
     ("/dev/zero",): "/dev/zero: cannot be read: not a regular file",
     ("fifo",): "fifo: cannot be read: not a regular file",
     (".",): ".: cannot be read: Is a directory",

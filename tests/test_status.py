@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -162,6 +165,34 @@ def test_json_has_why_when_where_and_how_long(status: Callable[..., str]) -> Non
     assert sum(document["totals"].values()) == len(document["variants"]) == 44
     assert [len(group["packages"]) for group in document["failures"]] == [3, 2, 1, 1]
     assert document["next"][1] == "invoke build --failed"
+
+
+def test_log_and_diagnose_take_ids(fleet: Project, status: Callable[..., str]) -> None:
+    (row,) = (r for r in json.loads(status("--json"))["variants"] if r["cause"] == "disk-full")
+    (fleet.root / row["log"]).parent.mkdir(parents=True, exist_ok=True)
+    (fleet.root / row["log"]).write_text("$ nix-build\n\tx\x1b[2J\nNo space left on device\n")
+    shown = fleet.invoke("log", row["variant"])
+    assert shown.stdout == "$ nix-build\n        x\\x1b[2J\nNo space left on device\n"
+    said = " ".join(fleet.invoke("diagnose", row["variant"]).stdout.split())
+    assert f"3 lines, {row['variant']} phase: " in said
+    assert "the disk is full (disk-full)" in said
+    assert "cpu-avx512: the ledger has no build" in fleet.invoke("log", "cpu-avx512").stderr
+    assert "found 4 variants" in fleet.invoke("log", "cpu-*").stderr
+    (fleet.root / row["log"]).unlink()
+    assert "cannot be read: No such file" in fleet.invoke("log", row["variant"]).stderr
+
+
+def test_a_log_is_shown_in_a_pager_on_a_terminal(fleet: Project) -> None:
+    sample = SampleFleet(fleet.root)
+    variant = next(v for v in matrix_reader.load(fleet.root).variants if v.id == "cpu-avx512vnni")
+    sample.log(sample.started(variant, LAST), "the only line\n")
+    ours, theirs = pty.openpty()
+    argv = [sys.executable, "-m", "invoke", "log", "cpu-avx512vnni"]
+    env = {**os.environ, "PAGER": "sed s/^/paged:/", "TERM": "xterm"}
+    subprocess.run(argv, cwd=fleet.root, stdin=theirs, stdout=theirs, env=env, check=True)
+    os.close(theirs)
+    assert b"paged:the only line" in os.read(ours, 1 << 16)
+    os.close(ours)
 
 
 def test_a_recipe_that_is_missing_is_said(project: Project) -> None:

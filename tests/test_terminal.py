@@ -48,6 +48,7 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "build": [("cpu-avx2", "--dry-run"), ("cpu-avx2",), ("cpu-avx2", "--backend", "nix", "--json")],
     "diagnose": [("hostile.log",), ("hostile.log", "--variant", "cpu-avx2", "--json")],
     "status": [(), ("--json",)],
+    "log": [("sm90-avx2",)],
     "board": [()],
     "ledger": [("merge", ".build-pytorch/ledger.jsonl"), ("merge", "machine.json")],
     "pages": [()],

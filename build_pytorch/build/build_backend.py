@@ -35,6 +35,7 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     fail_fast: bool = False
     fix_hashes: bool = False
+    retry: bool = False
     force: bool = False
 
 
@@ -42,7 +43,7 @@ class Step(Struct, frozen=True, kw_only=True):
     """What a run does with one package or seed, and why."""
 
     package: Package  #: whose recipe is built; of a seed the variant that it is made from
-    action: Literal["build", "up to date", "skipped"]
+    action: Literal["build", "up to date", "skipped", "failed"]  #: failed: before, for good
     reason: str
     digest: str
     derivation: Derivation | None = None

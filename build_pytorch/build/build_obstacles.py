@@ -17,7 +17,7 @@ from typing import Final
 import psutil
 
 from build_pytorch.base import files, process
-from build_pytorch.base.console import some
+from build_pytorch.base.console import counted, some
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Tree, plan_text
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
@@ -122,6 +122,13 @@ def same_build(package: Package) -> str:
 def same_builds(steps: Sequence[Step]) -> Iterator[str]:
     """Yield the builds that make what another variant makes, under another name."""
     yield from (f"{step.id}: {text}" for step in steps if (text := same_build(step.package)))
+
+
+def not_repeated(steps: Sequence[Step]) -> Iterator[str]:
+    """Yield what to do about builds that failed before and would fail again."""
+    if ids := [step.id for step in steps if step.action == "failed"]:
+        number = f"{counted(len(ids), 'package')} failed before and would fail again"
+        yield f"{number}: `invoke diagnose {ids[0]}` says why, --retry builds them all the same"
 
 
 def local_packages(steps: Sequence[Step]) -> Iterator[str]:

@@ -73,8 +73,10 @@ def decide(
         return outcome_of(attempt, BuildState.INTERRUPTED, ending)
     if cause := attempt.progress.cause():
         return outcome_of(attempt, BuildState.FAILED, cause.text, cause.rule)
-    memory = next(rule for rule in RULES if rule.id == OUT_OF_MEMORY)
-    return outcome_of(attempt, BuildState.FAILED, ending, memory if code in _KILLED else None)
+    if code in _KILLED:
+        memory = next(rule for rule in RULES if rule.id == OUT_OF_MEMORY)
+        return outcome_of(attempt, BuildState.FAILED, ending, memory)
+    return outcome_of(attempt, BuildState.FAILED, attempt.progress.first_error.text or ending)
 
 
 def outcome_of(

@@ -9,11 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from build_pytorch.base import process
-from build_pytorch.base.console import some
+from build_pytorch.base.console import shortened, some
 from build_pytorch.base.errors import ToolError
 from build_pytorch.build import build_obstacles
 from build_pytorch.build.backends import choose_backend
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
+from build_pytorch.build.first_error import fails_again
+from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.build.schedule import with_companions
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import Seed, seeds_of
@@ -88,6 +90,8 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         _step(results[p.id], found.get(p.attribute), there, backend, skipped.get(p.id, ""))
         for p in wanted
     ]
+    if not (settings.retry or settings.force):
+        steps = list(_not_repeated(steps, results, there, settings))
     seeds = seeds_of(matrix.variants)
     mixed = list(_mixed(seeds, [results[p.id] for p in wanted], share=settings.share))
     if settings.share:
@@ -103,7 +107,12 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     return BuildPlan(
         steps=tuple(steps),
         obstacles=tuple(dict.fromkeys(obstacles)),
-        warnings=(*notes, *(mixed if building else ()), *_warnings(building, backend)),
+        warnings=(
+            *notes,
+            *build_obstacles.not_repeated(steps),
+            *(mixed if building else ()),
+            *_warnings(building, backend),
+        ),
         backend=backend,
         jobs=jobs,
         cores=cores,
@@ -180,6 +189,27 @@ def _skipped(
         reason = "its sources have no hash yet; `invoke prefetch` takes them"
         found |= {package.id: reason for package in waiting}
     return found
+
+
+def _not_repeated(
+    steps: Sequence[Step], results: _Results, there: set[str], settings: BuildSettings
+) -> Iterator[Step]:
+    """Yield the steps; what would fail again as before, and its companions, are not built."""
+    hopeless: dict[str, str] = {}
+    for step in steps:
+        result, why = results[step.id], hopeless.get(step.variant.path, "")
+        last, is_fixed = result.last, settings.fix_hashes
+        if last and result.failure == "build" and last.digest == result.digest:
+            is_fixed = is_fixed and last.cause == HASH_MISMATCH
+            if fails_again(last.cause, last.message) and not is_fixed:
+                why = f"{last.cause or shortened(last.message, 60)}; its recipe is the same"
+        is_there = bool(step.derivation and step.derivation.output in there)
+        if step.action == "build" and why and not is_there:
+            if step.is_variant:
+                hopeless[step.variant.path] = f"{step.id} failed, and this needs it"
+            yield replace(step, action="failed", reason=why)
+        else:
+            yield step
 
 
 def _same_builds(

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from build_pytorch.base.console import shortened
+from build_pytorch.build.first_error import FAILED_STEP, FirstError
 from build_pytorch.build.log_reader import (
     ERRORS,
     FAILED,
@@ -95,6 +96,7 @@ class BuildProgress:
         self._matcher = LogMatcher(variant)
         self._own = names_of(variant.package if variant else "")
         self._part: BuildPart = "downloading"
+        self.first_error = FirstError()
         self._in_failed_step = False
         self._in_others_error = False  #: whether Nix reports the failure of another derivation
         self._cmake: dict[str, str] = {}  #: the message of CMake that goes on, by derivation
@@ -127,10 +129,7 @@ class BuildProgress:
             return None
         self.tail.append(text)
         self.lines += 1
-        if own:
-            self._follow(text, now)
-        elif not self.phase and text.startswith("building "):
-            self.phase = "dependencies"
+        self._follow(line, text, now, own=own)
         if any(map(text.__contains__, _OF_HASHES)):
             self._mismatches.append(text[:500])
         rule = None
@@ -181,9 +180,14 @@ class BuildProgress:
             self._matches[rule.id] = self.latest
         return rule if rule.stops else None
 
-    def _follow(self, text: str, now: float) -> None:
+    def _follow(self, line: LogLine, text: str, now: float, *, own: bool) -> None:
         """Follow phases, steps of ninja, and signs that the build went on after a failure."""
-        if text[0] == "[" and (step := _NINJA.match(text)):
+        if own or line.derivation:
+            self.first_error.see(text)
+        if not own:
+            if not self.phase and text.startswith("building "):
+                self.phase = "dependencies"
+        elif text[0] == "[" and (step := _NINJA.match(text)):
             self._in_failed_step = False
             self._part = "importing" if self._part == "importing" else "compiling"
             done, total = int(step[1]), int(step[2])
@@ -194,7 +198,7 @@ class BuildProgress:
             self.done, self.total = done, total
             self.first_step = self.first_step or now
             self.phase, self._part = "build", "compiling"
-        elif text.startswith("FAILED: "):
+        elif text.startswith(FAILED_STEP):
             self._in_failed_step = True  # ninja ends, when the other jobs have ended
         elif phase := phase_of(text):
             self._enter(phase)
@@ -211,12 +215,14 @@ class BuildProgress:
 
     def _forget_ends(self) -> None:
         """Let failures so far count as recent no longer than others: the build went on."""
+        self.first_error.forget()
         for match in self._matches.values():
             match.line = min(match.line, self.lines)
 
     def _forget_failures(self) -> None:
         """Forget failures that the build's own lines named: it went on after them."""
         self._in_failed_step = False
+        self.first_error.forget()
         self._matches = {
             key: match
             for key, match in self._matches.items()
@@ -256,6 +262,7 @@ class LogDiagnosis(Struct, frozen=True, kw_only=True):
     progress: tuple[int, int] | None  #: done and all steps of ninja
     stop: LogFinding | None  #: the rule that stops builds, with the first line that matches
     failure: LogFinding | None  #: the rule that names the failure: that of `stop`, if it is set
+    headline: tuple[int, str] | None  #: the first error and its line, if no rule names the failure
     tail: tuple[str, ...]
 
 
@@ -274,6 +281,7 @@ def diagnose(
     stop: LogFinding | None = None
     matches: dict[str, list[tuple[int, str]]] = {}
     number, started = 0, Sign.NONE
+    headline = (0, "")
     is_blank = False
     for number, raw in enumerate(lines, 1):
         if is_blank and not raw:
@@ -286,6 +294,9 @@ def diagnose(
                 progress = progress.begun_again()
                 matches.clear()
             rule = progress.see(line, float(number), own=line.derivation == name)
+            if not (headline[1] and progress.first_error.text.startswith(headline[1])):
+                headline = (number, "")
+            headline = (headline[0], progress.first_error.text)
             if found := progress.latest:
                 several = matches.setdefault(found.rule.id, [])
                 several.append((number, shortened(found.text, _SHOWN)))
@@ -301,6 +312,7 @@ def diagnose(
         progress=(progress.done, progress.total) if progress.total else None,
         stop=stop,
         failure=failure,
+        headline=headline if headline[1] and not failure else None,
         tail=tuple(shortened(line, _SHOWN) for line in progress.tail),
     )
 

@@ -37,6 +37,7 @@ class LogRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shared: bool = False
     differs: Literal["", "capabilities", "architectures", "nvcc-flags", "cuda", "torch"] = ""
     retry: Literal["", "fewer-cores", "later"] = ""
+    machine: bool = False
 
 
 RULES: Final = msgspec.toml.decode(
@@ -89,7 +90,7 @@ _NEEDS: Final = [(rule.id, re.compile(need)) for rule in RULES for need in rule.
 _HINTS: Final = dict.fromkeys(hint for rule in RULES for hint in rule.hints)
 _WITHIN: Final = tuple(hint for hint in _HINTS if not hint.startswith("-- "))
 _STARTS: Final = tuple(hint for hint in _HINTS if hint.startswith("-- "))
-_QUOTES: Final = re.compile(
+QUOTES: Final = re.compile(
     r"^\s*\d*\s+\| |: (?:warning|note): |^warning: | warning #\d|^\[ +\w+ +\] "
 )
 """Lines that quote: source lines and warnings of compilers, warnings of Nix, test names."""
@@ -112,7 +113,7 @@ class LogMatcher:
 
     def line(self, text: str, part: BuildPart) -> LogRule | None:
         """Return the first rule that a line matches in this part of the build, or None."""
-        is_quoted = bool(_QUOTES.search(text))
+        is_quoted = bool(QUOTES.search(text))
         possible = tuple(
             (rule, patterns)
             for rule, patterns in _OF_LINES

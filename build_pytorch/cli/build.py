@@ -43,7 +43,13 @@ from build_pytorch.results.package_selection import chosen_packages
 _MOST_ROUNDS: Final = 10
 """A hash can be wrong once for each source, and there are a handful of them."""
 
-_COLOURS: Final = {"build": "green", "built": "green", "up to date": "dim", "skipped": "yellow"}
+_COLOURS: Final = {
+    "build": "green",
+    "built": "green",
+    "up to date": "dim",
+    "skipped": "yellow",
+    "failed": "red",
+}
 
 
 class StepRow(Struct, frozen=True, kw_only=True):
@@ -138,6 +144,7 @@ def run(options: BuildOptions) -> int:
         if not (is_fixable and _fix(options.root, build_run.fixable, screen)):
             break
     failed = {package for package, o in outcomes.items() if o.state is not BuildState.BUILT}
+    failed |= {step.name for step in plan.steps if step.action == "failed"}
     code = EXIT_FINDINGS if failed or build_run.pushes.failed else EXIT_OK
     _print_outcomes(screen, plan, outcomes, len(build_run.pushes.failed))
     if options.json:
@@ -155,7 +162,8 @@ def _shared_work(matrix: Matrix, plan: BuildPlan) -> SharedWork:
         tables = ", ".join(f"[work.{name}]" for name in Work.__struct_fields__)
         raise BuildPytorchError(f"matrix.toml: work: missing; --share needs the tables {tables}")
     force = plan.backend.settings.force
-    rest = [step for step in plan.steps if step.action != "up to date" and step.is_variant]
+    done = {"up to date", "failed"}
+    rest = [step for step in plan.steps if step.action not in done and step.is_variant]
     wanted = [step.variant for step in rest if force or not step.variant.impossible]
     there = {step.part for step in plan.steps if step.action == "up to date"}
     return shared_work(wanted, matrix.work, seeds_of(matrix.variants), there)
@@ -246,8 +254,9 @@ def _print_outcomes(
                 screen.line(f"    {outcome.log}")
     built = sum(outcome.state is BuildState.BUILT for outcome in outcomes.values())
     parts = [f"{built} built, {len(outcomes) - built} not"]
-    rest = Counter(step.action for step in plan.steps if step.name not in outcomes)
-    parts += [f"{number} {action}" for action, number in rest.items() if action != "build"]
+    rest: Counter[str] = Counter(step.action for step in plan.steps if step.name not in outcomes)
+    labels = {"failed": "failed before", "skipped": "skipped", "up to date": "up to date"}
+    parts += [f"{rest[action]} {label}" for action, label in labels.items() if action in rest]
     if unpushed:
         parts.append(f"{unpushed} not pushed")
     screen.line("; ".join(parts))

@@ -186,6 +186,9 @@ class BuildOptions(SomeOptions, frozen=True):
     dry_run: Annotated[bool, "show the plan and build nothing"] = False
     keep_going: Annotated[bool, "continue after a failure (default)"] = False
     fail_fast: Annotated[bool, "stop everything at the first failure"] = False
+    retry: Annotated[
+        bool, "build again what would fail again: same recipe, cause not of the machine"
+    ] = False
     fix_hashes: Annotated[bool, "take the right source hash from a failed build, continue"] = False
     force: Annotated[
         bool, "build despite failed verification, low disk space or missing hardware"
@@ -201,10 +204,16 @@ class BuildOptions(SomeOptions, frozen=True):
 
 
 class DiagnoseOptions(CommandOptions, frozen=True):
-    log: Annotated[_Words, "LOG", "log of a build, from any machine or tool (-: stdin)"] = ()
+    log: Annotated[
+        _Words, "LOG", "id of a package: its last log; or a file with a log (-: stdin)"
+    ] = ()
     variant: Annotated[str, "ID", "variant that was built (default: as the log names it)"] = ""
     release: _Release = ""
     json: _Json = False
+
+
+class LogOptions(SomeOptions, frozen=True):
+    pass
 
 
 class StatusOptions(SelectionOptions, frozen=True):
@@ -351,6 +360,7 @@ COMMANDS: Final = {
         Command("outdated", "List newer PyTorch and nixpkgs, and old facts.", OutdatedOptions),
         Command("build", "Build variants with Flox or Nix.", BuildOptions),
         Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
+        Command("log", "Show the log of the last build of a package.", LogOptions),
         Command("status", "Show what failed, what runs, and what to do next.", StatusOptions),
         Command("show", "Show everything about one variant.", ShowOptions),
         Command("board", "Write the state of the fleet as a page and JSON.", BoardOptions),

@@ -26,7 +26,8 @@ from build_pytorch.build.build_progress import LogDiagnosis, diagnose, named_pac
 from build_pytorch.build.log_reader import split_lines
 from build_pytorch.cli.commands import DiagnoseOptions
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.selection import select_packages
+from build_pytorch.matrix.selection import Selection, select_packages
+from build_pytorch.results.package_selection import chosen_package, last_log
 
 _CHUNK: Final = 1 << 20
 _EXPANDERS: Final[dict[bytes, Callable[[IO[bytes]], Any]]] = {
@@ -59,6 +60,7 @@ class DiagnosisDocument(Struct, frozen=True, kw_only=True):
     stop_line: int | None
     failure: str | None
     failure_lines: list[LineRow]
+    headline: LineRow | None
     meaning: str | None
     fix: str | None
     tail: tuple[str, ...]
@@ -74,6 +76,13 @@ def run(options: DiagnoseOptions) -> int:
     chosen = found if options.variant else ()
     if len(chosen) > 1:
         raise BuildPytorchError(f"--variant {options.variant}: names several; name one")
+    if name != "-" and not os.path.lexists(name):
+        named = Selection(variants=(name,), release=options.release)
+        try:
+            chosen = (chosen_package(matrix, named),)
+        except BuildPytorchError as error:
+            raise BuildPytorchError(f"{name}: no such file; as an id: {error}") from None
+        name = os.path.relpath(options.root / last_log(matrix, chosen[0]))
     lines = split_lines(_chunks(name), _CHUNK)
     head = list(itertools.islice(lines, _HEAD))
     known = [p for p in matrix.packages if options.release in {"", p.release_name}]
@@ -145,7 +154,7 @@ def _encoding(begin: bytes) -> str:
 
 def document(diagnosis: LogDiagnosis) -> DiagnosisDocument:
     """Return the document of --json."""
-    stop, failure = diagnosis.stop, diagnosis.failure
+    stop, failure, headline = diagnosis.stop, diagnosis.failure, diagnosis.headline
     return DiagnosisDocument(
         variant=diagnosis.package.id if diagnosis.package else None,
         lines=diagnosis.lines,
@@ -155,6 +164,7 @@ def document(diagnosis: LogDiagnosis) -> DiagnosisDocument:
         stop_line=stop.lines[0][0] if stop else None,
         failure=failure.rule.id if failure else None,
         failure_lines=[LineRow(line, text) for line, text in failure.lines] if failure else [],
+        headline=LineRow(*headline) if headline else None,
         meaning=failure.rule.meaning if failure else None,
         fix=failure.rule.fix if failure else None,
         tail=diagnosis.tail,
@@ -182,6 +192,9 @@ def show(screen: Screen, name: str, diagnosis: LogDiagnosis, *, is_given: bool =
             screen.line(f"  line {number}: {text}")
         screen.fold("  what to do: ", rule.fix.replace("LOG", name), indent=4)
     else:
+        if diagnosis.headline:
+            number, text = diagnosis.headline
+            screen.line(f"  first error, line {number}: {text}")
         screen.line("  no log rule names a failure; the last lines:")
         for line in diagnosis.tail:
             screen.line(f"    {line}")

@@ -11,7 +11,8 @@ import contextlib
 import io
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import get_args
 
 from invoke.collection import Collection
 from invoke.context import Context
@@ -23,10 +24,11 @@ from invoke.program import Program
 from invoke.tasks import Task
 
 from build_pytorch.base import console
-from build_pytorch.base.errors import ENDINGS, EXIT_OK
+from build_pytorch.base.errors import ENDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import COMMANDS
-from build_pytorch.cli.declaration import Command, help_text, option_specs
+from build_pytorch.cli.declaration import Command, OptionSpec, help_text, option_specs
 from build_pytorch.cli.entry import Call, find_command, guarded, read_calls, run_calls
+from build_pytorch.matrix import matrix_reader
 
 
 class CommandTask(Task[Callable[..., None]]):
@@ -89,6 +91,14 @@ class InvokeMenu(Program):
         """Print the usage and the options of a command."""
         console.write(sys.stdout, help_text(COMMANDS[name]))
 
+    def parse_cleanup(self) -> None:
+        """Complete ids of packages and values of options; the rest as Invoke does."""
+        is_asked = self.args["complete"].value
+        if is_asked and (found := _completions(self.core.remainder.split())):
+            console.write(sys.stdout, "\n".join(found) + "\n")
+            raise Exit
+        super().parse_cleanup()
+
     def list_tasks(self) -> None:
         """Print the commands in the order of the docs, or in another format of Invoke."""
         with contextlib.redirect_stdout(io.StringIO()) as text:
@@ -99,6 +109,30 @@ class InvokeMenu(Program):
         """Print the commands, and how to see the options of one."""
         console.write(sys.stdout, _listing())
         raise Exit
+
+
+def _completions(words: Sequence[str]) -> list[str]:
+    """Return ids or values that may stand in place of the last word, or after it; or nothing."""
+    command = next((COMMANDS[word] for word in words if word in COMMANDS), None)
+    if not command or (words[-1].startswith("-") and not _option(command, words[-1:])):
+        return []
+    try:
+        matrix = matrix_reader.load()
+    except BuildPytorchError:
+        return []
+    if (spec := _option(command, words[-2:])) and spec.kind != "flag":
+        of_matrix = {"release": [*matrix.releases], "gpu": [*matrix.gpus], "isa": [*matrix.cpus]}
+        return of_matrix.get(spec.name) or list(get_args(spec.type))
+    if not any(spec.field in {"variants", "log"} for spec in option_specs(command.options)):
+        return []
+    # The shell does not say whether a space follows the name of a command, which fits then, too.
+    return [*(package.id for package in matrix.packages), *({words[-1]} & COMMANDS.keys())]
+
+
+def _option(command: Command, words: Sequence[str]) -> OptionSpec | None:
+    """Return the last option among words, or None."""
+    specs = {f"--{spec.name}": spec for spec in option_specs(command.options)}
+    return next((specs[word] for word in reversed(words) if word in specs), None)
 
 
 def _listing() -> str:

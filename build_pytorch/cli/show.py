@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct, convert, to_builtins
 
 from build_pytorch.base.console import Screen, print_json
-from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
+from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.base.file_plan import Change, Tree
 from build_pytorch.build.build_obstacles import same_build
 from build_pytorch.cli import recommend
@@ -17,7 +17,6 @@ from build_pytorch.cli.commands import ShowOptions
 from build_pytorch.generate import rendering
 from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.matrix import matrix_reader, rules
-from build_pytorch.matrix.field_types import listed
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
 from build_pytorch.matrix.source_tables import Pin
 from build_pytorch.matrix.tables import (
@@ -28,7 +27,7 @@ from build_pytorch.matrix.tables import (
     WithoutRule,
 )
 from build_pytorch.results.ledger import Ended, Published, Tested
-from build_pytorch.results.package_selection import chosen_packages
+from build_pytorch.results.package_selection import chosen_package
 from build_pytorch.results.package_state import BuiltState, PackageState, package_states
 
 _COLUMN: Final = 11
@@ -99,14 +98,8 @@ class ShowDocument(Struct, frozen=True, kw_only=True):
 def run(options: ShowOptions) -> int:
     """Print one package. Raises BuildPytorchError for none, for several and for a wrong name."""
     matrix = matrix_reader.load(options.root)
-    if not options.selection.is_narrow:
-        raise BuildPytorchError(f"name a variant, such as {matrix.variants[0].id}")
-    selected = chosen_packages(matrix, options.selection)
-    if len(selected) > 1:
-        names = listed(package.id for package in selected)
-        raise BuildPytorchError(f"found {len(selected)} variants; name one of them: {names}")
-    (package,) = selected
-    state = package_states(options.root, selected)[package.id]
+    package = chosen_package(matrix, options.selection)
+    state = package_states(options.root, [package])[package.id]
     text = rendering.texts(matrix)[package.path]
     recipe = plan_recipe(matrix, Tree(options.root), package, text)
     if options.json:

@@ -177,7 +177,7 @@ def _row(state: PackageState, now: datetime) -> StatusRow:
         shared=state.reads_seeds,
         recipe=package.path,
         output=state.output,
-        log=begun.log if state.is_building and begun else state.log,
+        log=state.newest_log,
     )
 
 

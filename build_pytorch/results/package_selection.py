@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.matrix.field_types import listed
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.matrix.selection import (
     Selection,
@@ -25,10 +26,33 @@ def chosen_packages(
     """
     if not selection.state:
         return _named(matrix, selection, companions)
-    states = chosen_states(matrix, selection, all_events(matrix.root), companions)
-    if not states:
+    found = [state.package for state in chosen_states(matrix, selection, all_events(matrix.root))]
+    if not found:
         raise BuildPytorchError(f"no package has the state {' or '.join(selection.state)}")
-    return tuple(state.package for state in states)
+    names = [f"{package.release_name}/{package.short_id}" for package in found]
+    return select_packages(matrix, names, companions=companions)
+
+
+def chosen_package(matrix: Matrix, selection: Selection) -> Package:
+    """Return the one package that is selected. Raises BuildPytorchError for none and for several.
+
+    Otherwise as `chosen_packages`.
+    """
+    if not selection.is_narrow:
+        raise BuildPytorchError(f"name a variant, such as {matrix.variants[0].id}")
+    selected = chosen_packages(matrix, selection)
+    if len(selected) > 1:
+        names = listed(package.id for package in selected)
+        raise BuildPytorchError(f"found {len(selected)} variants; name one of them: {names}")
+    return selected[0]
+
+
+def last_log(matrix: Matrix, package: Package) -> str:
+    """Return the path of the last log of a package. Raises BuildPytorchError if it has none."""
+    state = package_states(matrix.root, [package])[package.id]
+    if not state.newest_log:
+        raise BuildPytorchError(f"{package.id}: the ledger has no build of it")
+    return state.newest_log
 
 
 def chosen_variants(matrix: Matrix, selection: Selection) -> tuple[Variant, ...]:
@@ -36,35 +60,27 @@ def chosen_variants(matrix: Matrix, selection: Selection) -> tuple[Variant, ...]
 
     Raises BuildPytorchError as `chosen_packages`, and for a pattern that names a companion.
     """
-    named = only_variants(_named(matrix, selection, ()))
+    named = only_variants(_named(matrix, selection))
     chosen = {package.variant.path for package in chosen_packages(matrix, selection)}
     return tuple(variant for variant in named if variant.path in chosen)
 
 
-def chosen_states(
-    matrix: Matrix, selection: Selection, events: Events, companions: Sequence[str] = ()
-) -> list[PackageState]:
+def chosen_states(matrix: Matrix, selection: Selection, events: Events) -> list[PackageState]:
     """Return the states of selected packages, and of their companions that the ledger names.
 
     Patterns select alone: companions that they do not name are left out. The list may be empty.
     Raises as `chosen_packages`.
     """
-    packages = _named(matrix, selection, companions)
+    packages, wanted = _named(matrix, selection), selection.state
     chosen = {package.path for package in packages}
     others = [each for each in matrix.companions if each.variant.path in chosen]
-    known = package_states(
-        matrix.root, packages, () if selection.variants or companions else others, events
-    )
-    return list(in_states(known.values(), selection))
+    known = package_states(matrix.root, packages, () if selection.variants else others, events)
+    return [s for s in known.values() if not wanted or s.overall.replace(" ", "-") in wanted]
 
 
-def in_states(states: Iterable[PackageState], selection: Selection) -> Iterable[PackageState]:
-    """Return the packages that are in a state of the selection; all if it names none."""
-    wanted = selection.state
-    return (s for s in states if not wanted or s.overall.replace(" ", "-") in wanted)
-
-
-def _named(matrix: Matrix, selection: Selection, companions: Sequence[str]) -> tuple[Package, ...]:
+def _named(
+    matrix: Matrix, selection: Selection, companions: Sequence[str] = ()
+) -> tuple[Package, ...]:
     """Return the packages of a selection, in any state."""
     found = select_packages(matrix, selection.variants, selection.release, companions)
     return on_hardware(matrix, found, selection) if selection.gpu or selection.isa else found

@@ -152,6 +152,11 @@ class PackageState(Struct, frozen=True, kw_only=True):
         return f"{paths.STATE}/{LOGS}/{name}/{self.last.attempt}.log" if self.last else ""
 
     @property
+    def newest_log(self) -> str:
+        """Path of the log of the last build, also of one that has not ended; empty without one."""
+        return self.unfinished.log if self.unfinished else self.log
+
+    @property
     def verified(self) -> VerifiedState:
         """What verification found; there is nothing to verify where the recipe is missing."""
         if self.errors is None or self.recipe is RecipeState.MISSING:

@@ -1,0 +1,32 @@
+"""`invoke log`: the log of the last build of a package, in a pager on a terminal."""
+
+from __future__ import annotations
+
+import os
+import pydoc
+import sys
+
+from build_pytorch.base import files
+from build_pytorch.base.console import safe, write
+from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
+from build_pytorch.cli.commands import LogOptions
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.results.package_selection import chosen_package, last_log
+
+
+def run(options: LogOptions) -> int:
+    """Show a log, on a terminal from its end. Raises BuildPytorchError if there is none."""
+    matrix = matrix_reader.load(options.root)
+    path = last_log(matrix, chosen_package(matrix, options.selection))
+    try:
+        data = files.read_below(options.root, path, files.LARGEST_LOG)
+    except (OSError, LinkError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BuildPytorchError(f"{path}: cannot be read: {reason}") from None
+    text = data.decode(errors="replace").expandtabs()
+    if not sys.stdout.isatty():
+        write(sys.stdout, text)
+        return EXIT_OK
+    os.environ.setdefault("LESS", "+G")  # less begins at the end
+    pydoc.pager(safe(text))
+    return EXIT_OK
