@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:f6d358982721a11978e8adca27e036ad1ef8f8c7e0f7617316550b74cc771205
+# Digest of this file, with zeros in place of it: sha256:04f6ee0584c25c7db1dc8cfed0c671feb165f1fa4a20b859c7776e22d04b6c59
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -304,7 +304,7 @@ let
 
   torches =
     if share
-    then import ./build_pytorch/nix/sharing.nix { recipes = variants // impossible; inherit plain seeds seedsOf reproducibleCuda; }
+    then import ./nix/sharing.nix { recipes = variants // impossible; inherit plain seeds seedsOf reproducibleCuda; }
     else plain;
 
   # Packages for the PyTorch of one variant each

@@ -32,7 +32,8 @@ MISTAKES: dict[str, tuple[str, Callable[[str], str]]] = {
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    """A tree with the files of the environments alone."""
+    """A clone with the files of the environments alone."""
+    (tmp_path / "tasks.py").touch()
     for folder in flox_environments.environments(MATRIX):
         (tmp_path / folder / ".flox/env").mkdir(parents=True)
         for file in ("env.json", "env/manifest.toml"):
@@ -50,9 +51,14 @@ def test_a_mistake_in_an_environment_is_found(
     assert [place for place, *_ in flox_environments.faults(MATRIX, Tree(tree.root))] == [file]
 
 
-def test_missing_environments_are_found_and_made_but_that_of_the_root(tree: Tree) -> None:
+@pytest.mark.parametrize("left", [{".flox/env.json", ROOT}, set()], ids=["clone", "own project"])
+def test_missing_environments_are_found_and_made_but_that_of_a_clone_s_root(
+    tree: Tree, left: set[str]
+) -> None:
     shutil.rmtree(tree.root)
     tree.root.mkdir()
+    if left:
+        (tree.root / "tasks.py").touch()
     folders = list(flox_environments.environments(MATRIX))
     assert len(list(flox_environments.faults(MATRIX, tree))) == 2 * len(folders)
     for change in flox_environments.plan(MATRIX, tree):
@@ -62,8 +68,7 @@ def test_missing_environments_are_found_and_made_but_that_of_the_root(tree: Tree
         if path.suffix == ".json":
             assert path.read_bytes() == (PROJECT / change.path).read_bytes()
     made = Tree(tree.root)
-    left = {place for place, *_ in flox_environments.faults(MATRIX, made)}
-    assert left == {".flox/env.json", ROOT}
+    assert {place for place, *_ in flox_environments.faults(MATRIX, made)} == left
     assert not list(flox_environments.plan(MATRIX, made))
 
 

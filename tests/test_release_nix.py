@@ -12,6 +12,7 @@ import pytest
 from conftest import ONE, PROJECT, needs_nix, write_recipes
 from mutations import both, cut, gone, swap
 
+from build_pytorch.base import paths
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
@@ -39,7 +40,9 @@ def written(root: Path, matrix: Matrix) -> Path:
     """Write the recipes and release.nix of a matrix."""
     texts = write_recipes(root, matrix)
     (root / "release.nix").write_text(recipes.release_nix(matrix, texts))
-    shutil.copytree(PROJECT / "build_pytorch/nix", root / "build_pytorch/nix")
+    (root / "nix").mkdir(exist_ok=True)
+    for name in paths.SHARED_NIX:
+        shutil.copy(PROJECT / name, root / name)
     return root
 
 
@@ -148,8 +151,8 @@ def test_a_mistake_in_release_nix_is_found(tree: Path, edit: Callable[[str], str
 
 
 FILES: dict[str, tuple[str, Callable[[str], str], str]] = {
-    "a syntax error in sharing.nix": ("build_pytorch/nix/sharing.nix", swap("let\n", "let {\n"), "eval-release-nix"),
-    "an argument that sharing.nix lacks": ("build_pytorch/nix/sharing.nix", swap(", seedsOf\n", "\n"), "eval-release-nix"),
+    "a syntax error in sharing.nix": ("nix/sharing.nix", swap("let\n", "let {\n"), "eval-release-nix"),
+    "an argument that sharing.nix lacks": ("nix/sharing.nix", swap(", seedsOf\n", "\n"), "eval-release-nix"),
     "an overlay missing in one import": ("nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix", cut(r"      # Overlay 2.*?\n      \}\)\n\n"), "eval-release-nix"),
     "the seed of another ISA": ("release.nix", cut(r'(?<=-sm90-avx2" = \[ "seed-cuda13_0-x86_64-linux-avx)2"', '512"'), "eval-seeds"),
     "a variant without its seeds": ("release.nix", cut(r'    "pytorch-python313-cpu-avx2" = \[.*?\];\n'), "eval-seeds"),

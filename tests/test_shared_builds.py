@@ -81,7 +81,7 @@ def objects(output: Path) -> dict[str, str]:
 def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
     folder = tmp_path_factory.mktemp("farm")
     root = folder / "checkout"
-    for name in (".flox", "build_pytorch/nix"):
+    for name in (".flox", "nix"):
         shutil.copytree(PROJECT / name, root / name)
     shutil.copy(PROJECT / "release.nix", root)
     ccache = Path(CCACHE).resolve()
@@ -213,9 +213,7 @@ class Compiling:
 
     def __init__(self, folder: Path, *, hooked: bool) -> None:
         self.folder = folder
-        text = HOOK.replace("CCACHE", CCACHE).replace(
-            "SHARING", str(PROJECT / "build_pytorch/nix/sharing.nix")
-        )
+        text = HOOK.replace("CCACHE", CCACHE).replace("SHARING", str(PROJECT / "nix/sharing.nix"))
         argv = ["nix-instantiate", "--eval", "--json", "-E", text]
         done = subprocess.run(argv, check=True, capture_output=True, text=True)
         self.hook = json.loads(done.stdout) if hooked else "export CCACHE_DIR=$out"

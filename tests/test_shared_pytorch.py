@@ -81,7 +81,7 @@ class Debian:
 
     def __init__(self, flags: dict[str, str]) -> None:
         self.flags = flags
-        text = HOOKS.replace("SHARING", str(PROJECT / "build_pytorch/nix/sharing.nix"))
+        text = HOOKS.replace("SHARING", str(PROJECT / "nix/sharing.nix"))
         argv = ["nix-instantiate", "--eval", "--json", "--strict", "-E", text]
         done = subprocess.run(argv, check=True, capture_output=True, text=True)
         self.hooks: dict[str, str] = json.loads(done.stdout)

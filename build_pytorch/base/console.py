@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 import msgspec
 
+from build_pytorch.base import paths
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -76,7 +78,7 @@ class Screen:
 
     def command(self, head: str, text: str) -> None:
         """Print a command to copy after a head; a backslash continues one that is too long."""
-        line = head + (words := _WORD.findall(visible(text)))[0]
+        line = head + (words := _WORD.findall(visible(paths.named(text, _program))))[0]
         for word in words[1:]:
             if len(line) + len(word) + len("  \\") > WIDTH and len(line) > len(head) + len("  "):
                 self.line(f"{line} \\")
@@ -98,6 +100,7 @@ def folded(head: str, text: str, indent: int = 4) -> list[str]:
     Only a word that is longer, such as a path, is not broken. A command in backticks that fits into
     a line stays in one, so that it can be copied.
     """
+    text = paths.named(text, _program)
     head, text = visible(head), visible(text)  # before the columns are counted
     if len(head) + len(text) <= WIDTH and "\n" not in text:
         return [head + text]
@@ -275,6 +278,20 @@ def masked(text: str) -> str:
     return text
 
 
+_program = paths.INVOKE
+
+
+def call_commands_of(program: str) -> None:
+    """Let every output call commands by this program, which runs."""
+    global _program  # noqa: PLW0603 - one process is one program
+    _program = program
+
+
+def own_name() -> str:
+    """Return the program that runs."""
+    return _program
+
+
 def changed_texts(document: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - JSON
     """Return what JSON can express with each text changed; keys stay."""
     if isinstance(document, str):
@@ -314,7 +331,10 @@ def some(names: Sequence[str], most: int = 3) -> str:
 
 def print_json(document: object, stream: TextIO, indent: int | None = 2) -> None:
     """Print a document for programs, with secrets masked: a struct, or what JSON can express."""
-    text = json.dumps(changed_texts(msgspec.to_builtins(document), masked), indent=indent)
+    shown = changed_texts(
+        msgspec.to_builtins(document), lambda text: paths.named(masked(text), _program)
+    )
+    text = json.dumps(shown, indent=indent)
     _write(stream, text.replace("\x7f", "\\u007f") + "\n")
 
 
@@ -323,7 +343,7 @@ def write(stream: TextIO, text: str) -> None:
 
     If the reader is gone (`| head`, a closed terminal), later output is dropped.
     """
-    _write(stream, "\x1b[".join(map(safe, text.split(_OUR_ESCAPE))))
+    _write(stream, "\x1b[".join(map(safe, paths.named(text, _program).split(_OUR_ESCAPE))))
 
 
 def _write(stream: TextIO, text: str) -> None:

@@ -1,14 +1,28 @@
-"""Paths of a checkout."""
+"""Paths of a checkout, and the program that runs commands in it."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import Final
 
-PROJECT: Final = Path(__file__).absolute().parents[2]
-"""The checkout of this package: the root of commands that are given no other one."""
+_PACKAGE: Final = Path(__file__).absolute().parents[1]
+
+PROJECT: Final = _PACKAGE.parent
+"""The clone of this package: the root of commands of Invoke and nox that are given no other one."""
+
+_IN_WHEEL: Final = _PACKAGE / "shipped"
+SHIPPED: Final = _IN_WHEEL if _IN_WHEEL.is_dir() else PROJECT
+"""Matrix, templates and Nix files for a project that has none of its own: see pyproject.toml."""
+
+INVOKE: Final = "invoke"
+SCRIPT: Final = "build-pytorch"
+"""The console script of the package: the same commands for projects that are no clone of it."""
+
+_NAMED: Final = re.compile(r"""(?m)(^|[`"'>]|  |; |&& |\\u0026 )invoke (?=[a-z-]|NAME\b)""")
+"""Where our texts name a command: they call the program `invoke`."""
 
 MATRIX: Final = "matrix.toml"
 TEMPLATES: Final = "templates"
@@ -37,16 +51,37 @@ COMPANION_FUNCTION: Final = "nix/companion.nix"
 """The function that makes a companion from the values in its recipe."""
 NIXPKGS_IMPORTS: Final = "nix/nixpkgs"
 """Folder of the imports of nixpkgs, generated; nothing else is in it."""
-COMPILER_CACHE: Final = Path(__file__).parents[1] / "nix/compiler_cache.sh"
+COMPILER_CACHE: Final = "nix/compiler_cache.sh"
 """Functions of Bash that recipes contain and nix/sharing.nix reads."""
-SHARING: Final = "build_pytorch/nix"
-"""Folder of what release.nix imports for builds with seeds."""
+SHARED_NIX: Final = ("nix/sharing.nix", COMPILER_CACHE)
+"""What release.nix imports for builds with seeds."""
 PICKER: Final = "docs/site/index.html"
 
 
 def is_checkout(root: Path) -> bool:
     """Return whether a folder is a checkout that commands may work on."""
     return (root / MATRIX).exists() or (root / ".flox").exists()
+
+
+def is_clone(root: Path) -> bool:
+    """Return whether a folder is a clone of this repository: it has Invoke's tasks."""
+    return (root / "tasks.py").exists()
+
+
+def project_of(folder: Path) -> Path:
+    """Return the folder at or above `folder` that has a matrix.toml; `folder` if there is none."""
+    above = (folder, *folder.parents)
+    return next((place for place in above if (place / MATRIX).exists()), folder)
+
+
+def program_of(root: Path) -> str:
+    """Return the program that generated files of a folder name: that of where its matrix is."""
+    return INVOKE if is_clone(in_use(root, MATRIX).parent) else SCRIPT
+
+
+def named(text: str, program: str) -> str:
+    """Return a text of ours with commands as the program calls them: `invoke all` of it."""
+    return text if program == INVOKE else _NAMED.sub(rf"\g<1>{program} ", text)
 
 
 def in_use(root: Path, name: str) -> Path:
@@ -57,4 +92,4 @@ def in_use(root: Path, name: str) -> Path:
     if not root.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(root))
     own = root / name
-    return own if os.path.lexists(own) else PROJECT / name
+    return own if os.path.lexists(own) else SHIPPED / name

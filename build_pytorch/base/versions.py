@@ -6,6 +6,7 @@ imported on the path of every command.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import re
@@ -91,3 +92,12 @@ def _limits(bounds: str) -> tuple[tuple[_Comparison, tuple[int, ...]], ...]:
         operation = next(text for text in _COMPARISONS if bound.startswith(text))
         limits.append((_COMPARISONS[operation], order(bound.removeprefix(operation))))
     return tuple(limits)
+
+
+def own_version() -> str:
+    """Return the version of this program; 0 if it runs without being installed."""
+    from importlib import metadata  # 20 ms
+
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version("build-pytorch")
+    return "0"

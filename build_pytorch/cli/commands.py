@@ -9,7 +9,7 @@ them together take longer to import than most commands take to run.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -203,7 +203,15 @@ class BuildOptions(SomeOptions, frozen=True):
         return replace(super().selection, state=tuple(states))
 
 
+class InitOptions(CommandOptions, frozen=True):
+    is_for_any: ClassVar[bool] = True
+    what: Annotated[_Words, "DIR", "the folder of the project (default: this one)"] = ()
+    variant: Annotated[str, "ID", "the variant to begin with (default: the first one here)"] = ""
+    ci: Annotated[bool, "also a workflow for GitHub Actions that builds"] = False
+
+
 class DiagnoseOptions(CommandOptions, frozen=True):
+    is_for_any: ClassVar[bool] = True
     log: Annotated[
         _Words, "LOG", "id of a package: its last log; or a file with a log (-: stdin)"
     ] = ()
@@ -307,6 +315,7 @@ class PublishOptions(SomeOptions, frozen=True):
 
 
 class MachineOptions(CommandOptions, frozen=True):
+    is_for_any: ClassVar[bool] = True
     machine: Annotated[
         _File, "FILE", "output of describe-machine, -: stdin (default: this machine)"
     ] = None
@@ -339,6 +348,7 @@ class DoctorOptions(MachineOptions, frozen=True):
 
 
 class DescribeMachineOptions(CommandOptions, frozen=True):
+    is_for_any: ClassVar[bool] = True
     output: Annotated[
         _File, "FILE", "write to this file, replacing a description (default, -: stdout)"
     ] = None
@@ -373,6 +383,7 @@ COMMANDS: Final = {
         Command("publish", "Publish built and tested variants with Flox.", PublishOptions),
         Command("recommend", "Recommend a variant for a machine, with reasons.", RecommendOptions),
         Command("doctor", "Judge the torch of a Python on a machine.", DoctorOptions),
+        Command("init", "Begin a project with a matrix.toml of one variant.", InitOptions),
         Command("describe-machine", "Describe this machine as JSON.", DescribeMachineOptions),
     )
 }

@@ -11,13 +11,13 @@ import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, ClassVar, Final, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
 
 from build_pytorch.base import paths
-from build_pytorch.base.console import WIDTH, shortened
+from build_pytorch.base.console import WIDTH, own_name, shortened
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.base.versions import NEWEST
 
@@ -43,9 +43,11 @@ class CommandOptions(Struct, frozen=True, kw_only=True, rename="kebab"):
     `tuple[str, ...]` may be repeated, anything else takes one value. Fields called `variants`,
     `log` and `what` take words without an option name. A field without `Annotated` is no option.
 
-    `root`: the checkout that the command works on, from whoever runs the command.
+    `root`: the checkout that the command works on, from whoever runs the command. `is_for_any`: the
+    command also works in a folder without a project, with the matrix of this package.
     """
 
+    is_for_any: ClassVar[bool] = False
     root: Path = paths.PROJECT
 
 
@@ -134,7 +136,11 @@ def options_from(command: Command, given: Given, root: Path) -> CommandOptions:
             case [_, *_] as texts:
                 values[spec.field] = tuple(_converted(spec, text) for text in texts)
     chosen: Path = values["root"]
-    if not paths.is_checkout(chosen):
+    if not paths.is_checkout(chosen) and chosen == root and own_name() == paths.SCRIPT:
+        if not command.options.is_for_any:
+            what = "no matrix.toml here or in a folder above"
+            raise BuildPytorchError(f"{root}: {what}; `invoke init` writes one")
+    elif not paths.is_checkout(chosen):
         what = "neither matrix.toml nor .flox" if chosen.is_dir() else "no such folder"
         raise BuildPytorchError(f"--root {chosen}: not a checkout: {what}; name a checkout")
     return command.options(**values)
@@ -170,7 +176,7 @@ def _parser(command: Command) -> argparse.ArgumentParser:
     specs = option_specs(command.options)
     names = "".join(f" [{spec.metavar} ...]" for spec in specs if spec.is_positional)
     parser = argparse.ArgumentParser(
-        usage=f"invoke {command.name}{names} [OPTIONS]",
+        usage=f"{own_name()} {command.name}{names} [OPTIONS]",
         description=command.summary,
         formatter_class=functools.partial(
             argparse.HelpFormatter, max_help_position=_COLUMN, width=WIDTH

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from build_pytorch.base import paths, process
+from build_pytorch.base import console, paths, process
 from build_pytorch.base.console import Screen, never_mask, write
 from build_pytorch.base.errors import (
     ENDINGS,
@@ -25,6 +25,7 @@ from build_pytorch.base.errors import (
     near_miss,
     reporting_missing_packages,
 )
+from build_pytorch.base.versions import own_version
 from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import Command, help_text, options_from, parsed
 
@@ -38,6 +39,36 @@ def run_words(words: Sequence[str], root: Path = paths.PROJECT, *, is_session: b
     A session of nox runs one command only.
     """
     return guarded(lambda: run_calls(read_calls(words, is_session=is_session), root))
+
+
+def run_script(words: Sequence[str]) -> int:
+    """Run the words after `build-pytorch`, in the project of the current folder.
+
+    Returns the exit code.
+    """
+    console.call_commands_of(paths.SCRIPT)
+    return guarded(lambda: _run_script(words))
+
+
+def _run_script(words: Sequence[str]) -> int:
+    match words:
+        case [] | ["-h" | "--help" | "-l" | "--list"]:
+            write(sys.stdout, listing())
+        case ["-V" | "--version"]:
+            write(sys.stdout, f"{paths.SCRIPT} {own_version()}\n")
+        case ["-h" | "--help", *names]:
+            return run_calls((find_command(name), {"help": True}) for name in names)
+        case _:
+            return run_calls(read_calls(words), paths.project_of(Path.cwd()))
+    return EXIT_OK
+
+
+def listing() -> str:
+    """Return the commands in the order of the docs, and how to see the options of one."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {command.name:<{width}}  {command.summary}" for command in COMMANDS.values()]
+    last = "`invoke --help NAME` shows the options of a command."
+    return "\n".join(["Commands:", "", *lines, "", last]) + "\n"
 
 
 def read_calls(words: Sequence[str], *, is_session: bool = False) -> list[Call]:

@@ -27,7 +27,7 @@ from build_pytorch.base import console
 from build_pytorch.base.errors import ENDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import Command, OptionSpec, help_text, option_specs
-from build_pytorch.cli.entry import Call, find_command, guarded, read_calls, run_calls
+from build_pytorch.cli.entry import Call, find_command, guarded, listing, read_calls, run_calls
 from build_pytorch.matrix import matrix_reader
 
 
@@ -103,11 +103,11 @@ class InvokeMenu(Program):
         """Print the commands in the order of the docs, or in another format of Invoke."""
         with contextlib.redirect_stdout(io.StringIO()) as text:
             super().list_tasks()
-        console.write(sys.stdout, _listing() if self.list_format == "flat" else text.getvalue())
+        console.write(sys.stdout, listing() if self.list_format == "flat" else text.getvalue())
 
     def no_tasks_given(self) -> None:
         """Print the commands, and how to see the options of one."""
-        console.write(sys.stdout, _listing())
+        console.write(sys.stdout, listing())
         raise Exit
 
 
@@ -133,13 +133,6 @@ def _option(command: Command, words: Sequence[str]) -> OptionSpec | None:
     """Return the last option among words, or None."""
     specs = {f"--{spec.name}": spec for spec in option_specs(command.options)}
     return next((specs[word] for word in reversed(words) if word in specs), None)
-
-
-def _listing() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {command.name:<{width}}  {command.summary}" for command in COMMANDS.values()]
-    last = "`invoke --help NAME` shows the options of a command."
-    return "\n".join(["Commands:", "", *lines, "", last]) + "\n"
 
 
 def collection() -> Collection:

@@ -42,8 +42,10 @@ _REGION: Final = re.compile(
     re.DOTALL,
 )
 _FENCE: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
-_OF_CHECKOUT: Final = frozenset({paths.MATRIX_DOC, paths.PICKER, paths.SCHEMA, paths.RELEASE})
+_OF_PROJECT: Final = frozenset({paths.PICKER, paths.RELEASE})
 """Files that are generated only beside a matrix.toml."""
+_OF_CLONE: Final = frozenset({paths.MATRIX_DOC, paths.SCHEMA, paths.WHEELS_DOC})
+"""Files about this program, which a clone has."""
 
 
 def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
@@ -81,7 +83,7 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
 
     Whole files are created if missing; regions are filled only in pages that have them.
     """
-    has_matrix = (tree.root / paths.MATRIX).exists()
+    has_matrix, is_clone = (tree.root / paths.MATRIX).exists(), paths.is_clone(tree.root)
     package = tree.root / paths.SCHEMA.partition("/")[0]
     is_ours = package.is_dir() and not package.is_symlink()
     recipe_paths = {package.path for package in matrix.packages}
@@ -90,7 +92,8 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
         plan_text(tree, path, text)
         for path, text in texts.items()
         if "#" not in path and path not in recipe_paths
-        if has_matrix or path not in _OF_CHECKOUT
+        if has_matrix or path not in _OF_PROJECT
+        if is_clone or path not in _OF_CLONE
         if is_ours or path != paths.SCHEMA
     ]
     if has_matrix:
@@ -99,7 +102,9 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
         change = None if path in texts else plan_delete(tree, path, "no such release")
         if change and digest.is_intact((change.old or b"").decode(errors="replace")):
             changes.append(change)
-    return changes + [_plan_regions(tree, page, _regions(texts, page)) for page in pages(matrix)]
+    filled = [_plan_regions(tree, page, _regions(texts, page)) for page in pages(matrix)]
+    is_project_of_others = has_matrix and not is_clone
+    return changes + [page for page in filled if page.old is not None or not is_project_of_others]
 
 
 def pages(matrix: Matrix) -> list[str]:
@@ -140,7 +145,7 @@ def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
         return change(action=Action.SKIPPED, reason=f"has no markers {', '.join(missing)}")
     if missing:
         return change(action=Action.REFUSED, reason=f"lacks {', '.join(missing)} or its end")
-    filled, edited = _fill(text, regions)
+    filled, edited = _fill(text, regions, paths.program_of(tree.root))
     if filled == text:
         return change(action=Action.UNCHANGED, reason="as generated")
     action, reason = Action.REWRITE, "out of date"
@@ -153,7 +158,7 @@ def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
     return change(action=action, reason=reason, new=filled.encode())
 
 
-def _fill(text: str, regions: dict[str, str]) -> tuple[str, list[str]]:
+def _fill(text: str, regions: dict[str, str], program: str) -> tuple[str, list[str]]:
     """Return the page with its regions filled, and the names of those edited by hand."""
     edited: list[str] = []
 
@@ -162,7 +167,7 @@ def _fill(text: str, regions: dict[str, str]) -> tuple[str, list[str]]:
         if name not in regions:
             return match[0]
         new = digest.seal(
-            f"<!-- begin generated: {name}, from matrix.toml by `invoke phase5`; "
+            f"<!-- begin generated: {name}, from matrix.toml by `{program} phase5`; "
             f"{digest.PLACEHOLDER} -->\n{regions[name].rstrip()}\n<!-- end generated: {name} -->"
         )
         if match[0] != new and digest.has_digest(match[0]) and not digest.is_intact(match[0]):

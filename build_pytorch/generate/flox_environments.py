@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import PurePath
 
+from build_pytorch.base import paths
 from build_pytorch.base.file_plan import Action, Change, Tree
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.tables import environment_of
@@ -21,20 +22,19 @@ def environments(matrix: Matrix) -> dict[str, list[Package]]:
 
 
 def plan(matrix: Matrix, tree: Tree) -> Iterator[Change]:
-    """Plan the files of environments that are missing; that of the root is written by hand."""
+    """Plan the files of environments that are missing; not the one of a clone's root."""
     for folder, packages in environments(matrix).items():
-        if folder == ".":
+        if folder == "." and paths.is_clone(tree.root):
             continue
         name = "-".join(["build-pytorch", *PurePath(folder.removeprefix("releases/")).parts])
         systems = ", ".join(f'"{system}"' for system in _systems(packages))
         texts = {
             "env.json": f'{{\n  "name": "{name}",\n  "version": 1\n}}\n',
-            "env/manifest.toml": "# It holds the recipes in ../pkgs and installs nothing; the "
-            "tools are those of the\n# environment at the root.\nversion = 1\n\n[options]\n"
-            f"systems = [{systems}]\n",
+            "env/manifest.toml": "# It holds the recipes in ../pkgs and installs nothing.\n"
+            f"version = 1\n\n[options]\nsystems = [{systems}]\n",
         }
         for file, text in texts.items():
-            path = f"{folder}/.flox/{file}"
+            path = f"{folder}/.flox/{file}".removeprefix("./")
             if tree.read(path) is None:
                 new = text.encode()
                 yield Change(path=path, action=Action.CREATE, reason="missing", new=new)
@@ -57,7 +57,9 @@ def faults(matrix: Matrix, tree: Tree) -> Iterator[tuple[str, str, str]]:
             if not isinstance(table, dict) or table.get("version") != 1:
                 yield path, "no version 1", "version 1"
             elif path.endswith(".toml"):
-                for found, expected in _manifest_faults(table, packages, is_root=folder == "."):
+                for found, expected in _manifest_faults(
+                    table, packages, has_tools=folder == "." and paths.is_clone(tree.root)
+                ):
                     yield path, found, expected
 
 
@@ -69,7 +71,7 @@ def _systems(packages: list[Package]) -> list[str]:
 
 
 def _manifest_faults(
-    table: dict[str, object], packages: list[Package], *, is_root: bool
+    table: dict[str, object], packages: list[Package], *, has_tools: bool
 ) -> Iterator[tuple[str, str]]:
     options, install = table.get("options"), table.get("install")
     systems = options.get("systems") if isinstance(options, dict) else None
@@ -81,7 +83,7 @@ def _manifest_faults(
         )
     if "build" in table:  # Flox refuses a name that a recipe in pkgs has as well
         yield "a table [build]", "recipes in .flox/pkgs only"
-    if is_root:
+    if has_tools:
         python = install.get("python3") if isinstance(install, dict) else None
         found = python.get("pkg-path") if isinstance(python, dict) else None
         wanted = f"python{packages[0].release.python.version.replace('.', '')}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Literal
 
-from build_pytorch.base import files, paths
+from build_pytorch.base import digest, files, paths
 from build_pytorch.base.file_plan import (
     Action,
     Change,
@@ -32,7 +32,7 @@ def plan(
     """Return what a phase would change in the tree; phases 1 to 4 for one release if it is given.
 
     `pages` are generated pages that do not depend on the matrix, by path; phase 5 plans them if
-    the tree has a matrix.toml. Raises WriteError if the tree cannot be read.
+    the tree is a clone. Raises WriteError if the tree cannot be read.
     """
     if phase is Phase.CLEAN_UP:
         names = [release] if release else list(matrix.releases)
@@ -41,7 +41,7 @@ def plan(
     if phase is not Phase.DOCS:
         return list(_recipes(phase, matrix, tree, release))
     planned = docs.plan(matrix, rendering.texts(matrix), tree)
-    if pages and (tree.root / paths.MATRIX).exists():
+    if pages and paths.is_clone(tree.root):
         planned += [plan_text(tree, path, text) for path, text in pages.items()]
     return planned
 
@@ -111,12 +111,16 @@ def _leftover(tree: Tree, path: str) -> Change | None:
     return Change(path=path, action=Action.DELETE, reason=reason, old=old)
 
 
-def _companion_function(tree: Tree) -> Iterator[Change]:
-    """Plan a copy of the function that all companions import, for a root that does not have it."""
-    path = paths.COMPANION_FUNCTION
-    file = paths.in_use(tree.root, path)
-    if file != tree.root / path and file.exists():
-        yield Change(path=path, action=Action.CREATE, reason="missing", new=files.read_named(file))
+def _shared_files(matrix: Matrix, tree: Tree) -> Iterator[Change]:
+    """Plan copies of the files that recipes and release.nix import, unless the tree has its own."""
+    names = paths.SHARED_NIX if (tree.root / paths.MATRIX).exists() else ()
+    for path in (*names, *([paths.COMPANION_FUNCTION] if matrix.companions else [])):
+        old = tree.read(path)
+        if old is None or digest.has_digest(old.decode(errors="replace")):
+            text = files.read_named(paths.SHIPPED / path).decode()
+            header = f"Digest of this file, with zeros in place of it: {digest.PLACEHOLDER}"
+            copied = f"# {path}, as build-pytorch has it\n# {header}\n\n{text}"
+            yield plan_text(tree, path, digest.seal(copied))
 
 
 def _recipes(phase: Phase, matrix: Matrix, tree: Tree, release: str) -> Iterator[Change]:
@@ -124,8 +128,8 @@ def _recipes(phase: Phase, matrix: Matrix, tree: Tree, release: str) -> Iterator
     for path, variants in recipes.nixpkgs_imports(matrix, texts).items():
         if variants[0].phase is phase and release in {"", variants[0].release_name}:
             yield plan_text(tree, path, texts[path], group=variants[0].gpu_label)
-    if matrix.companions and matrix.companions[0].phase is phase:
-        yield from _companion_function(tree)
+    if matrix.variants[0].phase is phase:
+        yield from _shared_files(matrix, tree)
     for package in matrix.packages:
         if package.phase is phase and release in {"", package.release_name}:
             yield plan_recipe(matrix, tree, package, texts[package.path])

@@ -125,12 +125,13 @@ def render_file(root: Path, name: str, **values: Any) -> str:
 
 
 def render_template(root: Path, name: str, **values: Any) -> str:
-    """Render a template of a checkout. Raises TemplateError with file and line."""
+    """Render a template of a checkout, for those who use it. Raises TemplateError with the line."""
     import jinja2  # takes 50 ms to import, and is not needed for stored texts
 
     try:
         environment = _environment(root, is_page=name.endswith(".html.j2"))
-        return environment.get_template(name).render(values)
+        text = environment.get_template(name).render(values)
+        return paths.named(text, paths.program_of(root))
     except jinja2.TemplateSyntaxError as error:
         raise TemplateError(f"templates/{error.name}:{error.lineno}: {error.message}") from None
     except jinja2.TemplateError as error:
@@ -140,7 +141,8 @@ def render_template(root: Path, name: str, **values: Any) -> str:
 def template_source(root: Path, name: str) -> str:
     """Return the text of a template of a checkout. Raises TemplateError."""
     try:
-        return files.read_below(paths.in_use(root, paths.TEMPLATES), name).decode()
+        text = files.read_below(paths.in_use(root, paths.TEMPLATES), name).decode()
+        return paths.named(text, paths.program_of(root))
     except FileNotFoundError:
         raise TemplateError(f"templates/{name}: missing; restore it from Git") from None
     except OSError as error:
@@ -177,7 +179,9 @@ def _environment(root: Path, *, is_page: bool) -> Environment:
         "relative": lambda base, path: os.path.relpath(path, base),
         "cuda_packages": CUDA_PACKAGES,
         "compiler_cache_functions": lambda: Markup(
-            quoting.indented_lines(files.read_named(paths.COMPILER_CACHE).decode(), 4)
+            quoting.indented_lines(
+                files.read_named(paths.SHIPPED / paths.COMPILER_CACHE).decode(), 4
+            )
         ),
     }
     environment.filters["nix"] = lambda value: Markup(quoting.literal(value))

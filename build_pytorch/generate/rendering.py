@@ -54,6 +54,7 @@ def texts(matrix: Matrix) -> dict[str, str]:
 def _key(matrix: Matrix) -> str:
     """Return a digest of the matrix, the templates, the program and what it runs on."""
     hasher = hashlib.sha256(f"{sys.version}{sys.flags.optimize}".encode())
+    hasher.update(paths.program_of(matrix.root).encode())
     hasher.update(matrix.text.encode())
     for name, path in _inputs(matrix.root):
         with contextlib.suppress(OSError):  # the renderer has the better message

@@ -189,7 +189,6 @@ def _readable(context: Context) -> list[str]:
     root = context.root.resolve()
     copied = [v.packages_from for v in context.variants if v.packages_from]
     names = {paths.RELEASE, *context.matrix.folders, paths.COMPANION_FUNCTION.rpartition("/")[0]}
-    names.add(paths.SHARING)
     names |= {packages.folder for packages in copied if packages.is_copied}
     return sorted(str(root / name) for name in names if (root / name).exists())
 

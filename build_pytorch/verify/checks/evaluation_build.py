@@ -273,7 +273,7 @@ def _with_cache(name: str, pinned: str, folder: str) -> str:
         return "/build-pytorch"
     if name == "postBuild":
         return f"{pinned}\ncompilerCacheCounts\n"
-    functions = files.read_named(paths.COMPILER_CACHE).decode()
+    functions = files.read_named(paths.SHIPPED / paths.COMPILER_CACHE).decode()
     block = f"""if [ -w {folder} ] && [ -z "${{CCACHE_REMOTE_STORAGE-}}" ]; then
   export CCACHE_DIR={folder} CCACHE_UMASK=007
   compilerCache ccache

@@ -102,7 +102,8 @@ def generated_docs(context: Context) -> Iterator[Finding]:
 def reference_docs(context: Context) -> Iterator[Finding]:
     if context.pages is None or not (context.root / paths.MATRIX).exists():
         raise CheckSkipped("no reference pages to compare with")
-    yield from _outdated(context, context.pages())
+    if paths.is_clone(context.root):
+        yield from _outdated(context, context.pages())
 
 
 @CHECKS.add(
@@ -135,12 +136,12 @@ def docs_numbers(context: Context) -> Iterator[Finding]:
 
 
 def _read(context: Context, pages: Sequence[str]) -> dict[str, str]:
-    """Return the text of each page that can be read. Raises CheckSkipped if there is none."""
+    """Return the text of each page that can be read. Raises CheckSkipped if a clone has none."""
     texts = {}
     for page in pages:
         with contextlib.suppress(OSError):
             texts[page] = files.read_text_below(context.root, page)
-    if not texts:
+    if not texts and (paths.is_clone(context.root) or not (context.root / paths.MATRIX).exists()):
         raise CheckSkipped(f"none of {', '.join(pages)}" if pages[1:] else f"no {pages[0]}")
     return texts
 

@@ -175,7 +175,7 @@ let
     path:
     let
       function = builtins.scopedImport scope path;
-      sharing = dirOf path + "/build_pytorch/nix/sharing.nix";
+      sharing = dirOf path + "/nix/sharing.nix";
       withSeeds = drv: {
         seeds = drv.seeds or [ ];
         madeFrom = drv.madeFrom or null;

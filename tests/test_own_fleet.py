@@ -1,0 +1,214 @@
+"""A fleet of one's own: the package installed from its wheel, in a folder with a matrix.toml."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Final
+
+import pytest
+from conftest import PROJECT, WHOLE, Project, error_line
+
+from build_pytorch.generate.new_project import project_files
+from build_pytorch.matrix import matrix_reader
+
+SOURCES: Final = (
+    *("build_pytorch", "examples", "templates", "nix", "matrix.toml"),
+    *("pyproject.toml", "README.md", "LICENSE"),
+)
+"""What a wheel is made of."""
+
+MISSING: Final = [
+    name for name in ("hatchling", "pip", "venv") if not importlib.util.find_spec(name)
+]
+
+
+class Installed:
+    """The package in a virtualenv of its own, and a folder to use it in."""
+
+    def __init__(self, venv: Path, folder: Path) -> None:
+        self.bin = venv / "bin"
+        self.folder = folder
+        folder.mkdir()
+
+    def run(self, *words: str, cwd: str = ".") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.bin / "build-pytorch", *words],
+            cwd=self.folder / cwd,
+            env=os.environ | {"PYTHONPATH": ""},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def succeeds(self, *words: str, cwd: str = ".") -> str:
+        done = self.run(*words, cwd=cwd)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def begins(self) -> None:
+        """Make a project with one variant, and generate everything."""
+        self.succeeds("init")
+        self.succeeds("all")
+
+    def files(self) -> dict[str, str]:
+        """The text of each file by its path, without what a run remembers."""
+        found = (path for path in sorted(self.folder.rglob("*")) if path.is_file())
+        names = {path.relative_to(self.folder).as_posix(): path.read_text() for path in found}
+        return {name: text for name, text in names.items() if not name.startswith(".build-pytorch")}
+
+
+@pytest.fixture(scope="session")
+def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtualenv with the wheel. Its dependencies are those of these tests: no network."""
+    if MISSING:
+        pytest.skip(f"a wheel is built and installed with {', '.join(MISSING)}: not installed")
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in SOURCES:
+        copy = shutil.copytree if (PROJECT / name).is_dir() else shutil.copy
+        copy(PROJECT / name, source / name)
+    steps = (
+        (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)),
+        (sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")),
+    )
+    for argv in steps:
+        subprocess.run(argv, cwd=source, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    pip = (sys.executable, "-m", "pip", "--python", str(folder / "venv/bin/python"))
+    options = ("install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")
+    subprocess.run([*pip, *options, str(wheel)], check=True, capture_output=True)
+    shutil.rmtree(source)
+    packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    site = sysconfig.get_path("purelib", vars={"base": str(folder / "venv")})
+    (Path(site) / "dependencies.pth").write_text("\n".join(packages) + "\n")
+    return folder / "venv"
+
+
+@pytest.fixture
+def installed(venv: Path, tmp_path: Path) -> Installed:
+    return Installed(venv, tmp_path / "fleet")
+
+
+def test_any_variant_of_the_shipped_matrix_begins_a_project() -> None:
+    matrix = matrix_reader.parse(WHOLE)
+    for variant in matrix.variants[::5]:
+        text = project_files(matrix, variant, ci=False)["matrix.toml"]
+        begun = matrix_reader.parse(text)
+        names = {each.package for each in begun.variants if each.is_wrapper is variant.is_wrapper}
+        assert names == {variant.package}
+        effects = {rule.id for rule in begun.variants[0].effects.rules}
+        assert effects == {rule.id for rule in variant.effects.rules}
+        assert "invoke " not in text
+
+
+def test_init_refuses_a_project_and_keeps_a_gitignore(project: Project, tmp_path: Path) -> None:
+    found = error_line(project.invoke("init"))
+    assert found.startswith(f"{project.root}: a project already: it has matrix.toml release.nix")
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / ".gitignore").write_text("/ours\n")
+    done = project.invoke("init", str(new), "--variant", "cpu-avx2", "--ci")
+    assert done.returncode == 0, done.stderr
+    assert "kept       .gitignore: exists; it stays as it is" in done.stdout
+    assert (new / ".gitignore").read_text() == "/ours\n"
+    assert [v.id for v in matrix_reader.load(new).variants] == ["cpu-avx2"]
+    workflow = (new / ".github/workflows/build.yml").read_text()
+    assert "/build-pytorch ci-matrix " in workflow
+    assert not re.search("invoke|requirements.txt|-e [.]", workflow)
+    before = {path: path.read_bytes() for path in new.rglob("*") if path.is_file()}
+    assert "a project already" in error_line(project.invoke("init", str(new)))
+    assert "several" in error_line(project.invoke("init", str(new / "b"), "--variant", "sm90-*"))
+    assert {path: path.read_bytes() for path in new.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.slow
+def test_the_package_comes_from_the_wheel(installed: Installed) -> None:
+    code = "import build_pytorch.base.paths as p; print(p.PROJECT, p.SHIPPED)"
+    argv = [str(installed.bin / "python"), "-c", code]
+    done = subprocess.run(argv, cwd="/", capture_output=True, text=True, check=True)
+    assert [line.startswith(str(installed.bin.parent)) for line in done.stdout.split()] == [
+        True
+    ] * 2
+
+
+@pytest.mark.slow
+def test_every_command_of_invoke_is_a_command_of_the_script(installed: Installed) -> None:
+    from build_pytorch.cli.entry import listing
+
+    assert installed.succeeds() == listing().replace("`invoke ", "`build-pytorch ")
+    assert installed.succeeds("--help") == installed.succeeds("--list") == installed.succeeds()
+    usage = installed.succeeds("--help", "verify")
+    assert usage.startswith("usage: build-pytorch verify [VARIANT ...] [OPTIONS]")
+    assert usage == installed.succeeds("verify", "--help")
+
+
+@pytest.mark.slow
+def test_a_matrix_is_enough_for_recipes_docs_and_their_verification(installed: Installed) -> None:
+    installed.succeeds("init")
+    assert "0 errors, 0 warnings" in " ".join(installed.succeeds("all").split())
+    files = installed.files()
+    assert "release.nix" in files
+    assert ".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix" in files
+    del files["matrix.toml"]
+    assert [name for name, text in files.items() if re.search("[^ ] ?invoke [a-z]", text)] == []
+    installed.succeeds("all", "--check")
+    installed.succeeds("verify", "--strict", "--only", "generated")
+    assert installed.files().items() >= files.items()
+
+
+@pytest.mark.slow
+def test_a_finding_names_the_command_of_the_script(installed: Installed) -> None:
+    installed.begins()
+    assert "sm120-avx2" in installed.succeeds("status", "--json", cwd=".flox/pkgs")  # of the root
+    recipe = installed.folder / ".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix"
+    recipe.write_text(recipe.read_text().replace("cudaSupport = true", "cudaSupport = false"))
+    done = installed.run("verify", "--only", "two-stage-override")
+    assert (done.returncode, "`build-pytorch phase2 --force`" in done.stdout) == (1, True)
+    assert "invoke" not in done.stdout
+
+
+@pytest.mark.slow
+def test_without_a_project_only_commands_about_a_machine_run(installed: Installed) -> None:
+    done = installed.run("status")
+    assert done.returncode == 2
+    assert "no matrix.toml here or in a folder above; `build-pytorch init`" in done.stderr
+    machine = ("--gpu", "RTX 5090", "--cpu", "zen4", "--driver", "580.95.05")
+    best = json.loads(installed.succeeds("recommend", "--json", *machine))["best"]
+    assert best["variant"] == "cuda13_0/sm120-avx512bf16"
+    assert installed.files() == {}
+
+
+@pytest.mark.slow
+def test_a_folder_s_own_template_wins(installed: Installed) -> None:
+    installed.succeeds("init")
+    shutil.copytree(PROJECT / "templates", installed.folder / "templates")
+    template = installed.folder / "templates/gpu.nix.j2"
+    template.write_text(template.read_text() + "# ours\n")
+    installed.succeeds("phase2")
+    recipe = installed.folder / ".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix"
+    assert recipe.read_text().endswith("# ours\n")
+
+
+@pytest.mark.slow
+def test_an_upgrade_rewrites_the_copied_nix_files_and_keeps_edited_ones(
+    installed: Installed,
+) -> None:
+    installed.begins()
+    copied = installed.folder / "nix/sharing.nix"
+    ours = copied.read_text()
+    copied.write_text(ours + "# edited\n")
+    done = installed.run("all", "--check", "--diff")
+    assert done.returncode == 1
+    assert "refused    nix/sharing.nix: edited by hand" in done.stdout
+    copied.write_text("# our own\n" + (PROJECT / "nix/sharing.nix").read_text())
+    assert "nix/sharing.nix" not in installed.succeeds("all", "--check")
