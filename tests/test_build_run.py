@@ -106,6 +106,29 @@ def test_each_builder_has_a_process_of_its_own(matrix: Matrix) -> None:
     assert plan.take(0, [], [], 0) == [here]  # it waits for no retry of the others
 
 
+def test_a_builder_is_left_out_of_the_process_of_what_it_cannot_run_alone(matrix: Matrix) -> None:
+    """Variants that other builders fit are built by a Nix of their own, one after the other."""
+    both, new, again = (
+        msgspec.structs.replace(step, builders=builders)
+        for step, builders in zip(
+            steps(matrix, "cpu-avx2", "cpu-avx512", "sm90-avx2"),
+            (("ssh://a", "ssh://b"), ("ssh://b",), ("ssh://a", "ssh://b")),
+            strict=True,
+        )
+    )
+    plan = schedule([both, new, again], shared=True)
+    assert plan.take(0, [], [], 0) == [both, again]
+    assert plan.take(0, [both], [], 1) == []  # both would build here as well
+    assert plan.take(0, [], [], 0) == [new]
+
+
+def test_a_builder_that_cannot_be_reached_is_tried_once_more(matrix: Matrix) -> None:
+    (step,) = steps(matrix, "cpu-avx2")
+    plan = schedule([])
+    assert plan.retry(step, rule("builder-unreachable"), 0.0) == "again in 30 s"
+    assert plan.retry(step, rule("builder-unreachable"), 60.0) == ""
+
+
 def test_a_download_is_retried_three_times_after_longer_and_longer_waits(matrix: Matrix) -> None:
     (step,) = steps(matrix, "cpu-avx2")
     plan = schedule([])

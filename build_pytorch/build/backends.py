@@ -115,8 +115,8 @@ class RemoteBackend(NixBackend):
 
     Without the builder that it needs, a derivation ends its Nix, with all that is built in it.
 
-    Nix knows platforms and system features, not CPUs: a machine that does not state the feature of
-    an ISA is left out of a run that has variants of the ISA, unless their recipes require it.
+    Nix knows platforms and system features, not CPUs: variants of an ISA have a Nix of their own,
+    without the machines that do not state the feature of the ISA, unless their recipes require it.
 
     Raises BuildPytorchError for a machines file that cannot be read or is empty.
     """
@@ -131,24 +131,16 @@ class RemoteBackend(NixBackend):
         self.machines = _machines(settings, matrix)
 
     def place(self, steps: Sequence[Step]) -> str:
-        """Return how many builders take a step, of those that are not left out, or that none does.
-
-        Nix builds here what no builder takes.
-        """
+        """Return how many builders take part, or that none does."""
         if not steps:
             return ""
-        unfit = self._unfit(steps).keys()
-        takers = [set(self._takers(step.variant, step.derivation)) - unfit for step in steps]
-        if not (number := len(set().union(*takers))):
-            return "here: no builder takes a build"
-        here = takers.count(set())
-        rest = f", {here} of {len(steps)} here: no builder takes them" if here else ""
-        return f"on {counted(number, 'builder')}{rest}"
+        number = len({uri for step in steps for uri in step.builders})
+        return f"on {counted(number, 'builder')}" if number else "here: no builder takes a build"
 
-    def builder(self, variant: Variant, derivation: Derivation | None) -> str:
-        """Return the address of the first machine that builds a variant, or an empty text."""
+    def builders(self, variant: Variant, derivation: Derivation | None) -> tuple[str, ...]:
+        """Return the addresses of the machines that may build a variant."""
         takers = self._takers(variant, derivation)
-        return next((machine.uri for machine in takers if machine.runs(variant.cpu)), "")
+        return tuple(machine.uri for machine in takers if machine.runs(variant.cpu))
 
     def _takers(self, variant: Variant, derivation: Derivation | None) -> list[BuilderMachine]:
         """Return the machines to which Nix may hand a variant, whatever their CPU is."""
@@ -157,28 +149,37 @@ class RemoteBackend(NixBackend):
         host = self.host.systems[0]
         return [machine for machine in self.machines if machine.takes(system, features, host)]
 
-    def _unfit(self, steps: Sequence[Step]) -> dict[BuilderMachine, list[Step]]:
+    def _unfit(self, step: Step) -> list[BuilderMachine]:
         """Return the machines to which Nix may hand a step that their CPU does not run."""
-        unfit: dict[BuilderMachine, list[Step]] = {}
-        for step in steps:
-            for machine in self._takers(step.variant, step.derivation):
-                if not machine.runs(step.variant.cpu):
-                    unfit.setdefault(machine, []).append(step)
-        return unfit
+        takers = self._takers(step.variant, step.derivation)
+        return [machine for machine in takers if not machine.runs(step.variant.cpu)]
 
     def warnings(self, steps: Sequence[Step]) -> Iterator[str]:
-        """Yield the machines that are left out, because Nix cannot tell their CPUs apart."""
-        for machine, unfit in self._unfit(steps).items():
-            features = some(sorted({step.variant.cpu.builder_feature or "" for step in unfit}))
-            ids = some([step.variant.id for step in unfit])
-            yield (
-                f"{machine.uri} is left out: it does not state {features}, which {ids} needs; "
-                "state it if its CPU runs it, or set require_builder_feature in matrix.toml"
-            )
+        """Yield what each builder takes, what not and why, and what is built here."""
+        for machine in self.machines if steps else ():
+            taken = [step for step in steps if machine.uri in step.builders]
+            unfit = [step for step in steps if machine in self._unfit(step)]
+            if taken:
+                yield f"{machine.uri} may build {len(taken)} of {len(steps)}: {_ids(taken)}"
+            if unfit:
+                features = some(sorted({step.variant.cpu.builder_feature or "" for step in unfit}))
+                yield (
+                    f"{machine.uri} is left out for {_ids(unfit)}: it does not state {features}; "
+                    "state it if its CPU runs it, or set require_builder_feature in matrix.toml"
+                )
+            elif not taken:
+                platforms = ", ".join(sorted(machine.platforms)) or self.host.systems[0]
+                features = ", ".join(sorted(machine.features | machine.mandatory)) or "no feature"
+                yield f"{machine.uri} takes no build: it is for {platforms} and has {features}"
+        if here := [step for step in steps if not (step.where or step.builders)]:
+            yield f"built here, because no builder takes it: {_ids(here)}"
+        if both := [step for step in steps if step.builders and not step.where]:
+            jobs = self.settings.jobs
+            yield f"built here, up to {jobs} at once, if no builder is free: {_ids(both)}"
 
     def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
         """Return one `nix-store --realise` for all steps; `jobs` and `cores` are the local ones."""
-        unfit = self._unfit(steps)
+        unfit = {machine for step in steps for machine in self._unfit(step)}
         builders = " ; ".join(machine.line for machine in self.machines if machine not in unfit)
         drvs = [step.derivation.drv_path for step in steps if step.derivation]
         # Nix may build here what this platform can: not if the CPU here lacks the ISA of a step.
@@ -194,6 +195,10 @@ class RemoteBackend(NixBackend):
             return ()
         store.add_root(step.derivation.output, self.link(step))
         return self._linked(step, began)
+
+
+def _ids(steps: Sequence[Step]) -> str:
+    return some([step.id for step in steps])
 
 
 def _machines(settings: BuildSettings, matrix: Matrix) -> list[BuilderMachine]:

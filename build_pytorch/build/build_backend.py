@@ -47,7 +47,8 @@ class Step(Struct, frozen=True, kw_only=True):
     reason: str
     digest: str
     derivation: Derivation | None = None
-    where: str = ""  #: its builder, empty for this machine
+    where: str = ""  #: the builder that it needs, empty if this machine can build it
+    builders: tuple[str, ...] = ()  #: all builders that Nix may hand it to
     part: str = ""  #: the attribute of release.nix, if that is built and not the recipe: a seed
     needs: tuple[str, ...] = ()  #: names of steps that must be built before this one begins
     local_packages: str = ""  #: the local checkout that its CUDA packages come from
@@ -110,9 +111,9 @@ class BuildBackend:
         self.matrix = matrix
         self.host = host
 
-    def builder(self, variant: Variant, derivation: Derivation | None) -> str:  # noqa: ARG002 - for others
-        """Return the address of another machine that builds a variant, or an empty text."""
-        return ""
+    def builders(self, variant: Variant, derivation: Derivation | None) -> tuple[str, ...]:  # noqa: ARG002 - for others
+        """Return the addresses of other machines that may build a variant."""
+        return ()
 
     def place(self, steps: Sequence[Step]) -> str:  # noqa: ARG002 - for others
         """Return where these builds run, for the head of the plan; empty for this machine."""

@@ -164,7 +164,7 @@ def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[s
     missing: dict[str, list[str]] = {}
     for step in steps:
         drv = step.derivation
-        if drv and not backend.builder(step.variant, drv):
+        if drv and not backend.builders(step.variant, drv):
             for feature in set(drv.features) - set(here):
                 missing.setdefault(feature, []).append(step.id)
     for feature, ids in sorted(missing.items()):

@@ -106,6 +106,7 @@ def sentence(outcome: BuildOutcome) -> str:
     took = clock(outcome.seconds)
     if outcome.state is BuildState.BUILT:
         at = f" on {outcome.where}" if outcome.where else ""
+        at = at or (" here, on no builder" if outcome.step.builders else "")
         local = outcome.step.local_packages
         mark = f"; not for publishing: CUDA packages of {local}" if local else ""
         return f"{name}: built in {took}{at}: {', '.join(outcome.outputs)}{mark}"

@@ -246,6 +246,7 @@ def _step(
         digest=result.digest,
         derivation=derivation,
         where=where,
+        builders=backend.builders(result.variant, derivation) if action == "build" else (),
     )
 
 
@@ -270,7 +271,7 @@ def _decision(
             unable += f" and states {variant.cpu.builder_feature}"
     elif not backend.settings.force:
         unable = build_obstacles.wrong_cpu(variant, backend.matrix)
-    where = backend.builder(variant, derivation) if unable else ""
+    where = next(iter(backend.builders(variant, derivation)), "") if unable else ""
     if unable and not where:
         return "skipped", unable, ""
     if result.local_packages:

@@ -36,7 +36,7 @@ class LogRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stops: bool = False
     shared: bool = False
     differs: Literal["", "capabilities", "architectures", "nvcc-flags", "cuda", "torch"] = ""
-    retry: Literal["", "fewer-cores", "later"] = ""
+    retry: Literal["", "fewer-cores", "once", "later"] = ""
     machine: bool = False
 
 
@@ -152,6 +152,7 @@ _KINDS: Final = {
     (True, ""): "These stop a build, because its result would be wrong",
     (False, ""): "These name a failure",
     (False, "fewer-cores"): "After these, the build is started again with fewer cores",
+    (False, "once"): "After these, the build is started again once",
     (False, "later"): "After these, the build is started again later",
 }
 """What happens at a line that a log rule matches, by `stops` and `retry`."""

@@ -20,7 +20,7 @@ from build_pytorch.build.log_rules import LogRule
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.selection import diagonal
 
-_RETRIES: Final = {"fewer-cores": 1, "later": 3}
+_RETRIES: Final = {"fewer-cores": 1, "once": 1, "later": 3}
 
 
 def ordered(variants: Iterable[Variant]) -> list[Variant]:
@@ -103,10 +103,10 @@ class Schedule:
         missing = {step.name for step in (*self.waiting, *running)}
         ready = [step for step in self.waiting if missing.isdisjoint(step.needs)]
         due = [step for step in ready if now >= self._not_before.get(step.name, 0.0)]
-        if self._is_shared:  # one process for each builder: an error of one ends no other
+        if self._is_shared:  # one process for each builder, and for each set of those that fit
             busy = {step.where for step in (*running, *(s for s in ready if s not in due))}
             free = [step for step in due if step.where not in busy]
-            taken = [step for step in free if step.where == free[0].where]
+            taken = [s for s in free if (s.where, s.builders) == (free[0].where, free[0].builders)]
         elif not (taken := [step for step in due if not step.is_variant][:1]):
             building = [step.variant for step in running if step.is_variant]
             chosen = next_of([step.variant for step in due], building, ended)
