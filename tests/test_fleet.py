@@ -250,8 +250,8 @@ def test_a_machines_file_is_read_as_nix_reads_it(
     for value in (str(path), f"@{path}"):
         settings = BuildSettings(root=tmp_path, builders=value)
         backend = RemoteBackend(settings, matrix, NixSettings(("x86_64-linux",), ()))
-        assert bool(backend.builder(no_feature, derivation)) is takes
-        assert not backend.builder(variant, derivation)  # none states gccarch-x86-64-v3
+        assert bool(backend.builders(no_feature, derivation)) is takes
+        assert not backend.builders(variant, derivation)  # none states gccarch-x86-64-v3
         entries = [entry.strip() for entry in line.removeprefix("# none\n").split(";")]
         assert backend.command([], 1, 1).argv[-2:] == ["--builders", " ; ".join(entries)]
 
@@ -276,20 +276,32 @@ def test_nix_never_gets_a_builder_whose_cpu_does_not_run_a_variant_of_the_run(
         )
         for isa in ("armv8_2", "armv9")
     )
-    assert backend.builder(v9.variant, v9.derivation) == "ssh://new"
-    (warning,) = backend.warnings([v8, v9])
-    assert warning.startswith("ssh://old is left out: it does not state gccarch-armv9-a, which ")
-    assert backend.place([v8, v9]) == "on 1 builder"
+    assert backend.builders(v9.variant, v9.derivation) == ("ssh://new",)
+
+    def placed(*steps: Step, on: RemoteBackend = backend) -> list[Step]:
+        takers = (on.builders(step.variant, step.derivation) for step in steps)
+        return [replace(step, builders=b) for step, b in zip(steps, takers, strict=True)]
+
+    assert list(backend.warnings(placed(v8, v9))) == [
+        "ssh://old may build 1 of 2: sm121-armv8_2",
+        "ssh://old is left out for sm121-armv9: it does not state gccarch-armv9-a; "
+        "state it if its CPU runs it, or set require_builder_feature in matrix.toml",
+        "ssh://new may build 2 of 2: sm121-armv8_2 sm121-armv9",
+        "ssh://x86 takes no build: it is for x86_64-linux and has big-parallel",
+        "built here, up to 1 at once, if no builder is free: sm121-armv8_2 sm121-armv9",
+    ]
+    assert backend.place(placed(v8, v9)) == "on 2 builders"
     needy = replace(v8, derivation=Derivation("d", {}, "aarch64-linux", ("kvm",)))
-    assert backend.place([v8, needy]) == "on 2 builders, 1 of 2 here: no builder takes them"
+    (*_, here) = backend.warnings(placed(needy))
+    assert here == "built here, because no builder takes it: sm121-armv8_2"
     alone = RemoteBackend(settings, matrix, NixSettings(("aarch64-linux",), ()))
     alone.machines = [machine for machine in alone.machines if machine.uri == "ssh://old"]
-    assert alone.place([v9]) == "here: no builder takes a build"
+    assert alone.place(placed(v9, on=alone)) == "here: no builder takes a build"
     assert backend.command([v8, v9], 1, 1).argv[-1] == f"{new} ; {x86}"
     # A recipe that requires the feature is handed to no such machine by Nix itself.
     features = ("big-parallel", "gccarch-armv9-a")
     own = replace(v9, derivation=Derivation("d", {}, "aarch64-linux", features))
-    assert not list(backend.warnings([v8, own]))
+    assert not [text for text in backend.warnings(placed(v8, own)) if "left out" in text]
     assert backend.command([v8, own], 1, 1).argv[-1] == f"{old} ; {new} ; {x86}"
 
 
@@ -436,6 +448,20 @@ def test_the_ci_matrix_leaves_out_what_the_cache_has(world: World, tmp_path: Pat
         "avx512bf16",
         "avx512vnni",
     ]
+    # What the store here lacks counts where the cache has it, also without any record of it.
+    for link in world.root.glob("result-*"):
+        link.unlink()
+    argv = ("status", "cpu-avx2", "cpu-avx512vnni", "--json")
+    for _ in range(2):
+        found = json.loads(world.project.run("invoke", *argv, env=world.env).stdout)["variants"]
+        assert [row["state"] for row in found] == ["not built", "not built"]
+        done = world.project.run("invoke", *argv, "--store", cache, env=world.env)
+        rows = json.loads(done.stdout)["variants"]
+        assert [(row["state"], row["elsewhere"]) for row in rows] == [
+            ("built", cache),
+            ("not built", ""),
+        ]
+        (world.root / ".build-pytorch/ledger.jsonl").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ def run(options: BoardOptions) -> int:
 
     def write(*, is_live: bool) -> None:
         nonlocal summary
-        states = chosen_states(matrix, wanted, all_events(options.root))
+        events = all_events(options.root)
+        states = chosen_states(matrix, wanted, events, store=options.store)
         document = board_document(options.root, states, selection, is_live=is_live)
         data = board.json_bytes(document)
         json_name = path.with_suffix(".json").name

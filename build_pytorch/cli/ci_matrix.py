@@ -14,9 +14,9 @@ from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import CiMatrixOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package, Variant
-from build_pytorch.nix import derivations
-from build_pytorch.nix.store import in_cache
+from build_pytorch.results.cached_results import cached_results
 from build_pytorch.results.package_selection import chosen_variants
+from build_pytorch.results.package_state import all_events
 
 MOST: Final = 256
 """Jobs in one matrix of GitHub Actions (its documentation, "Usage limits")."""
@@ -80,12 +80,8 @@ def _missing(root: Path, matrix: Matrix, variants: Sequence[Variant], store: str
     paths = {variant.path for variant in variants}
     companions = [each for each in matrix.companions if each.variant.path in paths]
     packages: list[Package] = [*variants, *companions]
-    evaluated = derivations.evaluate(root, packages)
-    for package, why in evaluated.failures.items():
-        raise BuildPytorchError(f"{package}: {why}")
-    outputs = {package: d.output for package, d in evaluated.derivations.items()}
-    there = in_cache(list(outputs.values()), store)
-    missing = {p.variant.path for p in packages if outputs[p.attribute] not in there}
+    there = cached_results(root, packages, all_events(root), store)
+    missing = {package.variant.path for package in packages if package.id not in there}
     return [variant for variant in variants if variant.path in missing]
 
 

@@ -29,6 +29,7 @@ _Root = Annotated[Path, "DIR", "the checkout to work on (default: this one)"]
 _Json = Annotated[bool, "print the result as JSON"]
 _Verbose = Annotated[bool, "show all checks, also those that passed, and notes"]
 _Check = Annotated[bool, "write nothing; exit 1 if a file would change (CI, pre-commit)"]
+_Store = Annotated[str, "URL", "count the results of this binary cache, too (needs Nix)"]
 _Many = Annotated[int, Meta(ge=1, le=100000)]
 _Minutes = Annotated[_Many, "MINUTES", "maximum minutes for one download"]
 _Assume = Annotated[
@@ -231,6 +232,7 @@ class StatusOptions(SelectionOptions, frozen=True):
     sort: Annotated[
         Literal["matrix", "state", "time", "duration"], "KEY", "matrix, state, time or duration"
     ] = "matrix"
+    store: _Store = ""
     json: _Json = False
 
 
@@ -242,6 +244,7 @@ class BoardOptions(SelectionOptions, frozen=True):
     output: Annotated[
         _File, "FILE", "the page, FILE.html (default: board.html in .build-pytorch/)"
     ] = None
+    store: _Store = ""
     watch: Annotated[bool, "write it again while builds run, until Ctrl-C"] = False
 
 

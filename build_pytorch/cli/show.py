@@ -233,6 +233,7 @@ def _results(state: PackageState) -> Iterator[tuple[str, str]]:
     """Yield what is known of the result, its evidence and the last build."""
     results = {
         BuiltState.YES: state.output,
+        BuiltState.ELSEWHERE: f"not here; in {state.elsewhere}",
         BuiltState.STALE: f"{state.stale}, built from another recipe",
         BuiltState.UNKNOWN: f"{state.unknown}, built from an unknown recipe",
     }

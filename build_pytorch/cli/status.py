@@ -35,10 +35,10 @@ from build_pytorch.cli.failures import (
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.matrix.selection import seeds_of
+from build_pytorch.results.ledger import Events
 from build_pytorch.results.package_selection import chosen_states
 from build_pytorch.results.package_state import (
     BuiltState,
-    Events,
     EvidenceState,
     OverallState,
     PackageState,
@@ -82,6 +82,7 @@ class StatusRow(Struct, frozen=True, kw_only=True):
     shared: bool  #: whether the result was built with seeds
     recipe: str  #: path
     output: str  #: store path of the result
+    elsewhere: str  #: where the result is, if not here: a binary cache, or `Flox: NAME`
     log: str  #: path of the log of the last build
 
 
@@ -102,7 +103,7 @@ def run(options: StatusOptions) -> int:
     matrix, now = matrix_reader.load(options.root), datetime.now(UTC)
     events = all_events(options.root)
     since = _since(options.since, now) if options.since else ""
-    states = chosen_states(matrix, options.selection, events)
+    states = chosen_states(matrix, options.selection, events, store=options.store)
     states = [state for state in states if not since or _event_time(state) >= since]
     is_everything = not (options.selection.is_narrow or since)
     document = StatusDocument(
@@ -177,6 +178,7 @@ def _row(state: PackageState, now: datetime) -> StatusRow:
         shared=state.reads_seeds,
         recipe=package.path,
         output=state.output,
+        elsewhere=state.elsewhere,
         log=state.newest_log,
     )
 
@@ -280,4 +282,5 @@ def _tests(row: StatusRow) -> str:
     steps = {"inspect": row.inspect, "smoke": row.smoke}
     done = [n if s.is_done else f"{n} {s}" for n, s in steps.items() if s is not EvidenceState.NONE]
     done += [f"compare {row.compare}"] if row.compare != "-" else []
+    done += [f"in {row.elsewhere}"] if row.elsewhere else []
     return ", ".join([*done, *(["shared"] if row.shared else [])])

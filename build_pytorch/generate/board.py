@@ -21,7 +21,13 @@ from build_pytorch.generate.pages import MapCell, ReleaseMap
 from build_pytorch.generate.recipes import render_template
 from build_pytorch.matrix.model import CompanionPackage
 from build_pytorch.results.ledger import Ended, Event, Tested
-from build_pytorch.results.package_state import OverallState, PackageState, StepState, moment
+from build_pytorch.results.package_state import (
+    BuiltState,
+    OverallState,
+    PackageState,
+    StepState,
+    moment,
+)
 
 STATES: Final[dict[OverallState, tuple[str, str]]] = {
     OverallState.BUILDING: ("▶", "A build of it runs."),
@@ -100,6 +106,7 @@ class BoardPackage(Struct, frozen=True, kw_only=True):
     state: OverallState  #: the one state that the package is in
     reason: str  #: why it can run on no machine
     built: BoardStep  #: whether there is a result of the current recipe
+    elsewhere: str  #: where the result is, if not here: a binary cache, or `Flox: NAME`
     inspect: BoardStep  #: inspection of that result
     smoke: BoardStep  #: smoke test of that result
     compare: BoardStep  #: how fast that result is: time / time of another build, the slowest
@@ -138,7 +145,8 @@ def board_package(
         platform=package.platform,
         state=state.overall,
         reason=package.impossible or "",
-        built=_step(state.built, state.last),
+        built=_step(state.built, state.last, state.elsewhere),
+        elsewhere=state.elsewhere,
         inspect=_step(state.inspect, state.inspection),
         smoke=_step(state.smoke, state.smoke_test),
         compare=_step(state.compare, state.comparison, label=state.compare_label),
@@ -155,7 +163,8 @@ def _step(
     if isinstance(event, Tested):
         detail = event.reason
     at = event.at if event else ""
-    return BoardStep(outcome=label or step, is_done=step.is_done, at=at, detail=detail)
+    is_done = step.is_done or step is BuiltState.ELSEWHERE
+    return BoardStep(outcome=label or step, is_done=is_done, at=at, detail=detail)
 
 
 def _seconds(state: PackageState) -> float | None:
@@ -239,7 +248,7 @@ def _cell(rows: Sequence[BoardPackage]) -> MapCell | None:
         return None
     first, *others = sorted(rows, key=lambda row: bool(row.companion))
     states = [first.state, *sorted({row.state for row in others}, key=_URGENCY.index)[:1]]
-    texts = [f"{first.state} {first.reason}".strip()]
+    texts = [f"{first.state} {first.reason or first.elsewhere}".strip()]
     texts += [f"{row.companion or row.variant}: {row.state}" for row in others]
     return MapCell(
         state=first.state.replace(" ", "-"),

@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import os
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -133,6 +133,9 @@ class Published(Event, tag="published", frozen=True, kw_only=True, omit_defaults
 
 
 AnyEvent = Started | Ended | Tested | Published
+
+Events = Mapping[tuple[str, str], Sequence[AnyEvent]]
+"""Events by release and name, oldest first."""
 
 _DECODER: Final = msgspec.json.Decoder(AnyEvent)
 

@@ -13,7 +13,8 @@ from build_pytorch.matrix.selection import (
     only_variants,
     select_packages,
 )
-from build_pytorch.results.package_state import Events, PackageState, all_events, package_states
+from build_pytorch.results.ledger import Events
+from build_pytorch.results.package_state import PackageState, all_events, package_states
 
 
 def chosen_packages(
@@ -65,16 +66,19 @@ def chosen_variants(matrix: Matrix, selection: Selection) -> tuple[Variant, ...]
     return tuple(variant for variant in named if variant.path in chosen)
 
 
-def chosen_states(matrix: Matrix, selection: Selection, events: Events) -> list[PackageState]:
+def chosen_states(
+    matrix: Matrix, selection: Selection, events: Events, store: str = ""
+) -> list[PackageState]:
     """Return the states of selected packages, and of their companions that the ledger names.
 
-    Patterns select alone: companions that they do not name are left out. The list may be empty.
-    Raises as `chosen_packages`.
+    Patterns select alone: companions that they do not name are left out. Results in the binary
+    cache `store` count. The list may be empty. Raises as `chosen_packages`.
     """
     packages, wanted = _named(matrix, selection), selection.state
     chosen = {package.path for package in packages}
     others = [each for each in matrix.companions if each.variant.path in chosen]
-    known = package_states(matrix.root, packages, () if selection.variants else others, events)
+    companions = () if selection.variants else others
+    known = package_states(matrix.root, packages, companions, events, store)
     return [s for s in known.values() if not wanted or s.overall.replace(" ", "-") in wanted]
 
 

@@ -15,17 +15,18 @@ from typing import Literal, TypeVar
 from msgspec import Struct
 
 from build_pytorch.base import paths
-from build_pytorch.base.console import counted
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.selection import Seed
 from build_pytorch.nix.store import valid_paths
 from build_pytorch.results import artefacts
+from build_pytorch.results.cached_results import cached_results
 from build_pytorch.results.evidence import builds_of, origin_of, recipe_digest, subject_of
 from build_pytorch.results.ledger import (
     HOST,
     LOGS,
     AnyEvent,
     Ended,
+    Events,
     Ledger,
     Published,
     Started,
@@ -45,25 +46,6 @@ class StepState(StrEnum):
         return self is next(iter(type(self)))
 
 
-class RecipeState(StepState):
-    """How the recipe compares with what the matrix yields."""
-
-    CURRENT = "current"
-    MISSING = "missing"
-    OUTDATED = "out of date"
-    EDITED = "edited"
-    UNREADABLE = "unreadable"
-    NOT_COMPARED = "-"
-
-
-class VerifiedState(StepState):
-    """What verification found in the recipe."""
-
-    YES = "yes"
-    ERRORS = "errors"
-    NOT_RUN = "-"
-
-
 class BuiltState(StepState):
     """The result behind the link, and without one the last build."""
 
@@ -73,6 +55,7 @@ class BuiltState(StepState):
     FAILED = "failed"
     STOPPED = "stopped"
     INTERRUPTED = "interrupted"
+    ELSEWHERE = "elsewhere"  #: in a binary cache or in the catalog of Flox
     NO = "no"
 
 
@@ -114,11 +97,10 @@ class PackageState(Struct, frozen=True, kw_only=True):
     package: Package
     digest: str
     """Digest of the recipe; empty if a file cannot be read."""
-    recipe: RecipeState = RecipeState.NOT_COMPARED
-    errors: int | None = None
-    """Number of errors that verification found in the recipe; None if it did not run."""
     output: str = ""
     """Store path of the current recipe's result, if the result link leads to it."""
+    elsewhere: str = ""
+    """Where else the current recipe's result is: the URL of a binary cache, or `Flox: NAME`."""
     stale: str = ""
     """Store path behind the link, if it was built from another recipe."""
     unknown: str = ""
@@ -136,7 +118,7 @@ class PackageState(Struct, frozen=True, kw_only=True):
     comparison: Tested | None = None
     publication: Published | None = None
     organizations: tuple[str, ...] = ()
-    """Where `output` is published; an empty name is the user's own account."""
+    """Where the result is published; an empty name is the user's own account."""
     events: tuple[AnyEvent, ...] = ()
     """Every event of the package, of any recipe, oldest first."""
 
@@ -157,23 +139,10 @@ class PackageState(Struct, frozen=True, kw_only=True):
         return self.unfinished.log if self.unfinished else self.log
 
     @property
-    def verified(self) -> VerifiedState:
-        """What verification found; there is nothing to verify where the recipe is missing."""
-        if self.errors is None or self.recipe is RecipeState.MISSING:
-            return VerifiedState.NOT_RUN
-        return VerifiedState.ERRORS if self.errors else VerifiedState.YES
-
-    @property
-    def verified_label(self) -> str:
-        """The label of `verified`, with the number of errors."""
-        has_errors = self.verified is VerifiedState.ERRORS
-        return counted(self.errors or 0, "error") if has_errors else self.verified
-
-    @property
     def built(self) -> BuiltState:
         """The result behind the link; without one, how the last build ended if it failed."""
-        if self.output:
-            return BuiltState.YES
+        if self.output or self.elsewhere:
+            return BuiltState.YES if self.output else BuiltState.ELSEWHERE
         if self.stale:
             return BuiltState.STALE
         if self.unknown:
@@ -249,12 +218,11 @@ class PackageState(Struct, frozen=True, kw_only=True):
         return bool(self.unfinished and _is_alive(self.unfinished))
 
     @property
-    def failure(self) -> Literal["recipe", "build", "smoke test", "inspection"] | None:
+    def failure(self) -> Literal["build", "smoke test", "inspection"] | None:
         """What failed last and has not succeeded since; a test only if it is of this result."""
-        if self.errors:
-            return "recipe"
         failed = {BuiltState.FAILED, BuiltState.STOPPED}
-        if self.last and not (self.output or self.unfinished) and self.last.outcome in failed:
+        is_built = self.output or self.elsewhere
+        if self.last and not (is_built or self.unfinished) and self.last.outcome in failed:
             return "build"
         if self.smoke is EvidenceState.FAILED:
             return "smoke test"
@@ -267,9 +235,9 @@ class PackageState(Struct, frozen=True, kw_only=True):
             return OverallState.BUILDING
         if self.failure:
             return OverallState.FAILED
-        if self.output and self.organizations:
+        if self.organizations:
             return OverallState.PUBLISHED
-        if self.output:
+        if self.output or self.elsewhere:
             return OverallState.BUILT if self.missing_evidence else OverallState.TESTED
         if self.package.impossible:
             return OverallState.IMPOSSIBLE
@@ -278,25 +246,24 @@ class PackageState(Struct, frozen=True, kw_only=True):
         return OverallState.OUTDATED if self.stale or self.unknown else OverallState.NOT_BUILT
 
 
-Events = Mapping[tuple[str, str], Sequence[AnyEvent]]
-"""The events of the ledger by release and name."""
-
-
 def package_states(
     root: Path,
     packages: Iterable[Package],
     others: Iterable[Package] = (),
     events: Events | None = None,
+    store: str = "",
 ) -> dict[str, PackageState]:
-    """Return the states of packages by id; recipes are neither compared nor verified.
+    """Return the states of packages by id.
 
     `others` are left out unless the ledger names them. The ledger is read unless its `events` are
-    given. Raises WriteError if the ledger cannot be read, ToolError if Nix fails.
+    given. Results in the binary cache `store` count. Raises WriteError if the ledger cannot be
+    read, ToolError if Nix fails or the cache cannot be read.
     """
     events = all_events(root) if events is None else events
     chosen = [*packages, *(package for package in others if subject_of(package) in events)]
     subjects = {p.id: (p, artefacts.link(root, p), subject_of(p)) for p in chosen}
-    return _states(root, subjects, events)
+    found = cached_results(root, chosen, events, store) if store else {}
+    return _states(root, subjects, events, {key: (path, store) for key, path in found.items()})
 
 
 def seed_states(
@@ -325,10 +292,11 @@ def _states(
     root: Path,
     subjects: Mapping[str, tuple[Package, Path, tuple[str, str]]],
     events: Events,
+    cached: Mapping[str, tuple[str, str]] = {},
 ) -> dict[str, PackageState]:
     """Return states by key; `subjects` has package, result link, and release and name in events.
 
-    The store is asked once.
+    `cached`: store path and place of results elsewhere. The store is asked once.
     """
     targets = {key: artefacts.target(link) for key, (_, link, _) in subjects.items()}
     present = valid_paths([path for path in targets.values() if path])
@@ -336,25 +304,36 @@ def _states(
     for key, (package, _, subject) in subjects.items():
         target = targets[key] if targets[key] in present else ""
         digest = recipe_digest(root, package)
-        states[key] = _state(package, digest, events.get(subject, ()), target)
+        there = cached.get(key, ("", ""))
+        states[key] = _state(package, digest, events.get(subject, ()), target, there)
     return states
 
 
-def _state(package: Package, digest: str, events: Sequence[AnyEvent], target: str) -> PackageState:
-    """Combine the events of a package with the store path behind its link ("" if none)."""
+def _state(
+    package: Package, digest: str, events: Sequence[AnyEvent], target: str, cached: tuple[str, str]
+) -> PackageState:
+    """Combine the events of a package with the store path behind its link ("" if none).
+
+    `cached`: the store path of its result in another place, and that place.
+    """
     of_recipe = [event for event in events if event.digest == digest]
     ended = _last(of_recipe, Ended)
     stopped_by = ended.cause if ended and ended.outcome == "stopped" else ""
     origin = origin_of(events, digest, target) if target else None
     is_current = bool(digest) and origin == digest and not stopped_by
     builds = builds_of(events, target) if is_current else []
-    tested = [e for e in of_recipe if is_current and isinstance(e, Tested) and e.output == target]
-    sent = [e for e in of_recipe if is_current and isinstance(e, Published) and e.output == target]
+    publication = _last(of_recipe, Published)
+    result, elsewhere = (target, "") if is_current else cached
+    if publication and not result:
+        result, elsewhere = publication.output, f"Flox: {publication.organization or 'own account'}"
+    tested = [e for e in of_recipe if result and isinstance(e, Tested) and e.output == result]
+    sent = [e for e in of_recipe if result and isinstance(e, Published) and e.output == result]
     local = [build.local_packages for build in builds]
     return PackageState(
         package=package,
         digest=digest,
         output=target if is_current else "",
+        elsewhere=elsewhere,
         stale=target if origin is not None and not is_current else "",
         unknown=target if origin is None else "",
         local_packages=local[-1] if local and all(local) else "",
@@ -364,7 +343,7 @@ def _state(package: Package, digest: str, events: Sequence[AnyEvent], target: st
         smoke_test=_verdict(tested, "smoke"),
         inspection=_verdict(tested, "inspect"),
         comparison=_verdict(tested, "compare"),
-        publication=_last(of_recipe, Published),
+        publication=publication,
         organizations=tuple(event.organization for event in sent),
         events=tuple(events),
     )
