@@ -202,7 +202,7 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
         "buildable": len(variants) - impossible,
         "cpus": cpus,
         "groups": [
-            (group.title, own, list(_hardware(own)))
+            (group.title, own, list(_impossible(own)))
             for group in release.group
             if (own := [v for v in variants if v.group is group])
         ],
@@ -210,16 +210,10 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
     }
 
 
-def _hardware(variants: Sequence[Variant]) -> Iterator[tuple[Variant, str]]:
-    """Yield the first variant of each GPU of a group, and its hardware or why there is none."""
-    for key in dict.fromkeys(v.gpu_key for v in variants if v.gpu_key):
-        own = [v for v in variants if v.gpu_key == key]
-        reasons = {v.cpu_key: f"impossible-host, {v.impossible}" for v in own if v.impossible}
-        if len(reasons) == len(own) and len(set(reasons.values())) == 1:
-            yield own[0], reasons[own[0].cpu_key]
-        else:
-            pairs = [f"with {cpu}: {reason}" for cpu, reason in reasons.items()]
-            yield own[0], "; ".join([", ".join(own[0].products), *pairs])
+def _impossible(variants: Sequence[Variant]) -> Iterator[tuple[str, str]]:
+    """Yield the variants of a group that no machine can run, by reason."""
+    for reason in dict.fromkeys(v.impossible for v in variants if v.impossible):
+        yield ", ".join(v.short_id for v in variants if v.impossible == reason), reason
 
 
 def _applied_rules(variants: Sequence[Variant]) -> Iterator[tuple[Rule, str, int]]:
