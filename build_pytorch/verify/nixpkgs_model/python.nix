@@ -7,7 +7,7 @@
   packageOverrides ? (_: _: { }),
 }:
 let
-  expression = if pin.cccl or "" == "cccl" then ./torch-2.13.nix else ./torch.nix;
+  newer = pin.cccl or "" == "cccl";
   packages =
     stdenv: final: _:
     let
@@ -29,7 +29,7 @@ let
       triton-cuda = final.triton.override { cudaSupport = true; };
 
       # The attribute is torch: the set has no `pytorch`.
-      torch = final.callPackage (import expression { inherit pin; }) { };
+      torch = final.callPackage (import ./torch.nix { inherit pin newer; }) { };
     }
     // builtins.mapAttrs (_: companion: final.callPackage companion { }) (
       import ./companions.nix { inherit pin; setTorch = final.torch.version; }

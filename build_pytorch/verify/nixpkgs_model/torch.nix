@@ -1,23 +1,28 @@
 # The part of python3Packages.torch that a recipe can read or change. The formals are exact, so that
-# an unknown argument is the same error as in nixpkgs; of the libraries, only some are here.
-{ pin }:
+# an unknown argument is the same error as in nixpkgs; of the options and libraries, only some are here.
+#
+# `newer`: the expression of PyTorch 2.13.0, with all variables in `env`, cmakeFlags that reach CMake,
+# and the `cccl` of CUDA; else that of 2.9.1.
+{ pin, newer }:
+let
+  # A newer torch hands its CUDA on.
+  withCuda = cudaPackages: package: if newer then package.override { inherit cudaPackages; } else package;
+in
 {
-  lib, stdenv, config, fetchFromGitHub, runCommand, buildPythonPackage, python,
+  lib, stdenv, config, runCommand, buildPythonPackage, python,
 
   # Options.
   cudaSupport ? config.cudaSupport, cudaPackages,
   rocmSupport ? config.rocmSupport,
   gpuTargets ? [ ],
   # The MAGMA that a CUDA build links; `magma` is an argument and not linked.
-  effectiveMagma ? if cudaSupport then magma-cuda-static else magma,
+  effectiveMagma ? if cudaSupport then withCuda cudaPackages magma-cuda-static else magma,
   magma, magma-cuda-static,
   useSystemNccl ? cudaSupport || rocmSupport,
-  MPISupport ? cudaSupport, mpi,
-  buildDocs ? false,
-  mklDnnSupport ? true, blas,
+  MPISupport ? cudaSupport && !newer, mpi,
+  blas,
   tritonSupport ? !stdenv.hostPlatform.isDarwin, triton, triton-cuda,
-  _tritonEffective ? if cudaSupport then triton-cuda else triton,
-  vulkanSupport ? false,
+  _tritonEffective ? if cudaSupport then withCuda cudaPackages triton-cuda else triton,
 
   # Tools and libraries.
   autoAddDriverRunpath, cmake, ninja, numactl, openssl, pybind11, removeReferencesTo, which,
@@ -25,31 +30,48 @@
   typing-extensions,
 }:
 let
-  inherit (lib) elem optional optionals optionalString;
+  inherit (lib) elem optional optionals optionalAttrs optionalString;
   setBool = value: if value then "1" else "0";
+  patch = name: runCommand name { } "";
 
   # Packages that are built with torch take it from there.
   ownStdenv = if cudaSupport then cudaPackages.backendStdenv else stdenv;
-
   # gpuTargets is not checked: `sm_120` fails only in the build.
-  inherit (cudaPackages.flags) cudaCapabilities;
   gpuTargetString = lib.concatStringsSep ";" (
-    if gpuTargets != [ ] then gpuTargets else cudaCapabilities
+    if gpuTargets != [ ] then gpuTargets else cudaPackages.flags.cudaCapabilities
   );
-
+  # A torch that does not support its CUDA needs allowBroken.
+  cudaMajors = [ "11" "12" ] ++ optional (newer || elem "torch-on-cuda-13" pin.has) "13";
+  isOther = package: package.cudaPackages.cudaMajorMinorVersion != cudaPackages.cudaMajorMinorVersion;
   brokenConditions = lib.filterAttrs (_: broken: broken) {
-    # A torch that does not support CUDA 13 needs allowBroken.
-    "Unsupported CUDA version" =
-      cudaSupport
-      && !(elem "torch-on-cuda-13" pin.has)
-      && !(elem cudaPackages.cudaMajorVersion [ "11" "12" ]);
-    "Magma cudaPackages does not match cudaPackages" =
-      cudaSupport
-      && effectiveMagma.cudaPackages.cudaMajorMinorVersion != cudaPackages.cudaMajorMinorVersion;
+    "Unsupported CUDA version" = cudaSupport && !(elem cudaPackages.cudaMajorVersion cudaMajors);
+    "Magma cudaPackages does not match cudaPackages" = cudaSupport && isOther effectiveMagma;
+    "Triton cudaPackages does not match cudaPackages" =
+      cudaSupport && newer && isOther _tritonEffective;
   };
+
+  variables = version: {
+    BUILD_DOCS = "0";
+    CMAKE_GENERATOR = "Ninja";
+    USE_MKLDNN = "1";
+    PYTORCH_BUILD_VERSION = version;
+    PYTORCH_BUILD_NUMBER = 0;
+    USE_NCCL = setBool useSystemNccl;
+    USE_SYSTEM_NCCL = setBool useSystemNccl;
+  };
+  cupti =
+    if newer then
+      ''
+        export CUDAToolkit_CUPTI_INCLUDE_DIR=${lib.getDev cudaPackages.cuda_cupti}/include
+        export CUDA_cupti_LIBRARY=${lib.getLib cudaPackages.cuda_cupti}/lib/libcupti.so
+      ''
+    else
+      ''
+        export CUPTI_INCLUDE_DIR=${lib.getDev cudaPackages.cuda_cupti}/include
+        export CUPTI_LIBRARY_DIR=${lib.getLib cudaPackages.cuda_cupti}/lib
+      '';
 in
-# `rec` binds `version` to the value below: overrideAttrs does not change its uses.
-buildPythonPackage.override { stdenv = ownStdenv; } rec {
+buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
   pname = "torch";
   version = pin.torch;
   pyproject = true;
@@ -57,11 +79,16 @@ buildPythonPackage.override { stdenv = ownStdenv; } rec {
   outputs = [ "out" "dev" "lib" "cxxdev" ];
 
   # Assembled from about sixty repositories, each with its own hash.
-  src = runCommand "pytorch-v${pin.torch}-with-submodules" { } "";
+  src = runCommand "pytorch-v${if newer then finalAttrs.version else pin.torch}-with-submodules" { } "";
 
-  # For this version only: a recipe for another version must remove them.
-  patches = [ (runCommand "patch-for-torch-${pin.torch}.patch" { } "") ]
-    ++ optional (blas.implementation == "mkl") (runCommand "disable-cmake-mkl-rpath.patch" { } "");
+  # For this version only: a recipe for another version must remove them. Of the newer expression,
+  # those without CUDA are one.
+  patches = [ (patch "patch-for-torch-${pin.torch}.patch") ]
+    ++ optionals (newer && cudaSupport) (map patch [
+      "fix-cmake-cuda-toolkit.patch" "forward-cupti-env-vars.patch"
+      "avoid-duplicate-sm_103-codegen.patch"
+    ])
+    ++ optional (blas.implementation == "mkl") (patch "disable-cmake-mkl-rpath.patch");
 
   postPatch = ''
     substituteInPlace torch/_inductor/codecache.py \
@@ -73,53 +100,56 @@ buildPythonPackage.override { stdenv = ownStdenv; } rec {
     rm cmake/Modules/FindCUDAToolkit.cmake
   '';
 
-  preConfigure = optionalString cudaSupport ''
+  preConfigure = optionalString cudaSupport (''
     export TORCH_CUDA_ARCH_LIST="${gpuTargetString}"
-    export CUPTI_INCLUDE_DIR=${lib.getDev cudaPackages.cuda_cupti}/include
-    export CUPTI_LIBRARY_DIR=${lib.getLib cudaPackages.cuda_cupti}/lib
-    export CUDNN_INCLUDE_DIR=${lib.getLib cudaPackages.cudnn}/include
+  '' + cupti + ''
+    export CUDNN_INCLUDE_DIR=${(if newer then lib.getDev else lib.getLib) cudaPackages.cudnn}/include
     export CUDNN_LIB_DIR=${lib.getLib cudaPackages.cudnn}/lib
-  '';
+  '');
 
-  # setup.py runs CMake with options from the environment and ignores cmakeFlags.
+  # setup.py runs CMake with options from the environment, and ignores cmakeFlags without preBuild.
   dontUseCmakeConfigure = true;
 
-  cmakeFlags = [
-    (lib.cmakeFeature "PYTHON_SIX_SOURCE_DIR" "${six}")
-    (lib.cmakeFeature "CUDAToolkit_VERSION" cudaPackages.cudaMajorMinorVersion)
-  ]
-  ++ optional cudaSupport (
-    lib.cmakeFeature "CMAKE_CUDA_COMPILER_TOOLKIT_VERSION" cudaPackages.cudaMajorMinorVersion
-  );
+  cmakeFlags = [ (lib.cmakeFeature "PYTHON_SIX_SOURCE_DIR" "${six}") ]
+    ++ optional (cudaSupport || !newer) (
+      lib.cmakeFeature "CUDAToolkit_VERSION" cudaPackages.cudaMajorMinorVersion
+    )
+    ++ optional cudaSupport (
+      lib.cmakeFeature "CMAKE_CUDA_COMPILER_TOOLKIT_VERSION" cudaPackages.cudaMajorMinorVersion
+    );
 
   # Runs after preConfigure and replaces a MAX_JOBS from there.
   preBuild = ''
     export MAX_JOBS=$NIX_BUILD_CORES
+  ''
+  + optionalString newer ''
+    local torchCmakeFlags=()
+    concatTo torchCmakeFlags cmakeFlags cmakeFlagsArray
+    export CMAKE_ARGS="''${torchCmakeFlags[*]}''${CMAKE_ARGS:+ $CMAKE_ARGS}"
+  ''
+  + ''
     ${python.interpreter} setup.py build --cmake-only
+  ''
+  + optionalString (!newer) ''
     ${lib.getBin cmake}/bin/cmake build
   '';
 
-  BUILD_DOCS = setBool buildDocs;
-  CMAKE_GENERATOR = "Ninja";
-  USE_MKLDNN = setBool mklDnnSupport;
-  PYTORCH_BUILD_VERSION = version;
-  PYTORCH_BUILD_NUMBER = 0;
-  USE_NCCL = setBool useSystemNccl;
-  USE_SYSTEM_NCCL = USE_NCCL;
+  env = { NIX_CFLAGS_COMPILE = "-Wno-error"; USE_VULKAN = "0"; }
+    // optionalAttrs newer (variables finalAttrs.version);
 
-  env = { NIX_CFLAGS_COMPILE = "-Wno-error"; USE_VULKAN = setBool vulkanSupport; };
-
-  build-system = [ setuptools ];
-  nativeBuildInputs = [ cmake which ninja pybind11 removeReferencesTo ]
+  build-system = [ setuptools ]
+    ++ optionals newer [ cmake ninja numpy packaging pyyaml requests six typing-extensions ];
+  nativeBuildInputs = [ which pybind11 removeReferencesTo ]
+    ++ optionals (!newer) [ cmake ninja ]
     ++ optionals cudaSupport [ autoAddDriverRunpath cudaPackages.cuda_nvcc ];
 
   buildInputs = [ blas blas.provider ]
     ++ optionals cudaSupport (
       with cudaPackages;
       [
-        cuda_cccl cuda_cudart cuda_cupti cuda_nvcc cuda_nvml_dev cuda_nvrtc cuda_nvtx
+        (if newer then cccl else cuda_cccl) cuda_cudart cuda_cupti cuda_nvml_dev cuda_nvrtc cuda_nvtx
         cuda_profiler_api cudnn libcublas libcufft libcufile libcurand libcusolver libcusparse
-        libcusparse_lt
+        libcusparse_lt (if newer then libnvshmem else cuda_nvcc)
       ]
       ++ optional useSystemNccl nccl
     )
@@ -128,10 +158,9 @@ buildPythonPackage.override { stdenv = ownStdenv; } rec {
     ++ optional tritonSupport _tritonEffective
     ++ optional MPISupport mpi;
 
-  dependencies = [
-    filelock fsspec jinja2 networkx numpy packaging pyyaml requests six sympy typing-extensions
-  ]
-  ++ optional tritonSupport _tritonEffective;
+  dependencies = [ filelock fsspec jinja2 networkx sympy typing-extensions ]
+    ++ (if newer then [ setuptools pybind11 ] else [ numpy packaging pyyaml requests six ])
+    ++ optional tritonSupport _tritonEffective;
 
   doCheck = false;
   pythonImportsCheck = [ "torch" ];
@@ -146,9 +175,10 @@ buildPythonPackage.override { stdenv = ownStdenv; } rec {
   };
 
   meta = {
-    description = "Stand-in for PyTorch ${version}";
+    description = "Stand-in for PyTorch ${finalAttrs.version}";
     license = lib.licenses.bsd3;
-    platforms = lib.platforms.linux ++ optionals (!cudaSupport) lib.platforms.darwin;
+    platforms = lib.platforms.linux ++ lib.optionals (!cudaSupport) lib.platforms.darwin;
     broken = brokenConditions != { };
   };
 }
+// (if newer then { __structuredAttrs = true; } else variables pin.torch))
