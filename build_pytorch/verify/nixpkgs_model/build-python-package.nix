@@ -1,8 +1,6 @@
 # buildPythonPackage: its additions to mkDerivation for the packages of one interpreter.
 { lib, python }:
 let
-  inherit (lib) isFunction;
-
   # Consumed here and not attributes of the derivation: `old.dependencies` does not exist.
   consumed = [
     "build-system" "checkInputs" "dependencies" "doCheck" "format" "nativeCheckInputs"
@@ -13,13 +11,7 @@ let
     { stdenv }:
     attrsOrFunction:
     let
-      attrsOf = if isFunction attrsOrFunction then attrsOrFunction else _: attrsOrFunction;
-      overridePythonAttrs =
-        change:
-        buildWith { inherit stdenv; } (
-          finalAttrs:
-          let old = attrsOf finalAttrs; in old // (if isFunction change then change old else change)
-        );
+      attrsOf = if lib.isFunction attrsOrFunction then attrsOrFunction else _: attrsOrFunction;
     in
     stdenv.mkDerivation (
       finalAttrs:
@@ -37,7 +29,7 @@ let
         # Tests of Python packages run on the installed package.
         doCheck = false;
         doInstallCheck = attrs.doCheck or true;
-        passthru = { inherit overridePythonAttrs; pythonModule = python; } // attrs.passthru or { };
+        passthru = { pythonModule = python; } // attrs.passthru or { };
         meta = { inherit (python.meta) platforms; } // attrs.meta or { };
       }
     );

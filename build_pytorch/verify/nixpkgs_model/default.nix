@@ -31,8 +31,7 @@ let
     name: default:
     let value = given.${name} or default; in
     lib.throwIfNot (builtins.isBool value) "nixpkgs.config.${name} is not of type `boolean'" value;
-  checkedConfig =
-    { allowUnfreePredicate = _: false; } // given // builtins.mapAttrs checked defaults;
+  checkedConfig = given // builtins.mapAttrs checked defaults;
 
   # What the revision in the URL contains: its default Python, its torch, its CUDA package sets, the
   # fixes in it and its companions of torch. A revision that is not known is like the default.
@@ -64,9 +63,7 @@ let
 
   own = final: _: {
     pkgs = final;
-    inherit overlays;
-    extend = overlay: final.appendOverlays [ overlay ];
-    appendOverlays = extra: import ./. (args // { overlays = overlays ++ extra; });
+    extend = overlay: import ./. (args // { overlays = overlays ++ [ overlay ]; });
   };
   # An overlay gets the end result as `final` and the result of earlier overlays as `prev`.
   pkgs = lib.fix (lib.foldl' (pkgs: overlay: lib.extends overlay pkgs) packages ([ own ] ++ overlays));

@@ -21,7 +21,7 @@ let
       unfree = builtins.filter (license: !(license.free or true)) (toList (meta.license or [ ]));
       supported = meta.platforms or [ system ];
     in
-    if unfree != [ ] && !config.allowUnfree && !(config.allowUnfreePredicate attrs) then
+    if unfree != [ ] && !config.allowUnfree then
       "has an unfree license (‘${lib.concatMapStringsSep ", " (license: license.shortName) unfree}’)"
     else if meta.broken or false && !config.allowBroken then
       "is marked as broken"

@@ -52,29 +52,19 @@ let
       // { postFetch = "normalise"; }
     );
 
-  # A commit of a repository. The other arguments are hashes and those of fetchgit.
-  fetchCommit =
-    fetcher:
-    lib.makeOverridable (
-      { tag ? null, rev ? null, name ? "source", fetchSubmodules ? false, passthru ? { }, ... }@args:
-      lib.throwIf ((tag == null) == (rev == null))
-        "${fetcher} requires one of either `rev` or `tag` to be provided (not both)."
-        (
-          fixedOutput fetcher name "recursive" args (
-            {
-              inherit fetchSubmodules;
-              owner = args.owner or null;
-              repo = args.repo or null;
-              rev = if tag == null then rev else "refs/tags/${tag}";
-            }
-            // passthru
-          )
-        )
-    );
+  # A commit of a repository. The other arguments are hashes.
+  fetchFromGitHub = lib.makeOverridable (
+    { owner, repo, tag ? null, rev ? null, name ? "source", fetchSubmodules ? false, ... }@args:
+    lib.throwIf ((tag == null) == (rev == null))
+      "fetchFromGitHub requires one of either `rev` or `tag` to be provided (not both)."
+      (
+        fixedOutput "fetchFromGitHub" name "recursive" args {
+          inherit owner repo fetchSubmodules;
+          rev = if tag == null then rev else "refs/tags/${tag}";
+        }
+      )
+  );
 in
 {
-  inherit fetchurl fetchpatch;
-  fetchpatch2 = fetchpatch;
-  fetchFromGitHub = fetchCommit "fetchFromGitHub";
-  fetchgit = fetchCommit "fetchgit";
+  inherit fetchurl fetchpatch fetchFromGitHub;
 }

@@ -32,10 +32,6 @@ let
 
     fix = f: let x = f x; in x;
     extends = overlay: f: final: let prev = f final; in prev // overlay final prev;
-    composeExtensions =
-      f: g: final: prev:
-      let fromF = f final prev; in fromF // g final (prev // fromF);
-    composeManyExtensions = foldl' composeExtensions (_: _: { });
 
     # overrideAttrs accepts a set, `old: { }` or `final: old: { }`.
     toExtension =
@@ -105,6 +101,4 @@ let
     fakeHash = "sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
   };
 in
-base
-// import ./overriding.nix base
-// { strings = base; lists = base; attrsets = base; }
+base // import ./overriding.nix base

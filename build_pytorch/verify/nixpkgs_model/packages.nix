@@ -9,7 +9,6 @@ let
     isLinux = lib.hasSuffix "-linux" system;
     isDarwin = lib.hasSuffix "-darwin" system;
     isAarch64 = lib.hasPrefix "aarch64-" system;
-    isx86_64 = lib.hasPrefix "x86_64-" system;
   };
 
   pythonName = version: "python${lib.replaceStrings [ "." ] [ "" ] version}";
@@ -60,7 +59,6 @@ import ./fetchers.nix { inherit lib mkDerivation; }
 
   # Three names of the packages of one Python. If an overlay replaces one of them, the other two are
   # still the packages of nixpkgs.
-  pythonPackagesExtensions = [ ];
   python3 = final.${pythonName pin.python};
   python3Packages = final.python3.pkgs;
 }

@@ -1,10 +1,9 @@
 # A Python interpreter and its packages: python313 and python313.pkgs, with their overrides.
 { pin, pythonVersion }:
 {
-  lib, callPackage, pythonPackagesExtensions, stdenv,
+  lib, callPackage, stdenv,
   # The interpreter after all overlays.
   self,
-  packageOverrides ? (_: _: { }),
 }:
 let
   newer = pin.cccl or "" == "cccl";
@@ -36,13 +35,11 @@ let
     );
 
   # The formals are the arguments of python3Packages.override. `overrides` replaces the value of an
-  # earlier override; pythonPackagesExtensions adds to it.
+  # earlier override.
   packageSet =
     { pkgs, stdenv, python, overrides }:
     lib.makeScope pkgs.newScope (
-      lib.extends (lib.composeManyExtensions (
-        [ (packages stdenv) ] ++ pythonPackagesExtensions ++ [ overrides ]
-      )) (_: { })
+      lib.extends overrides (lib.extends (packages stdenv) (_: { }))
     );
 in
 stdenv.mkDerivation {
@@ -52,8 +49,7 @@ stdenv.mkDerivation {
     inherit pythonVersion;
     libPrefix = "python${pythonVersion}";
     interpreter = "${self}/bin/${libPrefix}";
-    sitePackages = "lib/${libPrefix}/site-packages";
-    pkgs = callPackage packageSet { overrides = packageOverrides; python = self; };
+    pkgs = callPackage packageSet { overrides = _: _: { }; python = self; };
   };
   meta.platforms = lib.platforms.unix;
 }
