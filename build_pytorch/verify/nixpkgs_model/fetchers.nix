@@ -4,43 +4,33 @@
 let
   standIn = import ./builder.nix;
 
-  # nixpkgs accepts the hash under one of three names. For an empty hash, Nix assumes zeros and
+  # nixpkgs accepts the hash under one of two names. For an empty hash, Nix assumes zeros and
   # warns; a missing hash is a hash of zeros.
   fixedOutput =
-    fetcher: name: mode: args: passthru:
+    name: mode: args: passthru:
     let
-      given = lib.filter (name: args ? ${name}) [ "hash" "sha256" "outputHash" ];
-      hash = if given == [ ] then lib.fakeHash else args.${lib.head given};
-      isSri = given == [ ] || (lib.head given == "hash" && hash != "");
+      hash = args.hash or (args.sha256 or lib.fakeHash);
+      isSri = !(args ? sha256) && hash != "";
     in
-    lib.throwIf (lib.length given > 1) "${fetcher}: multiple hashes passed: ${toString given}" (
+    lib.throwIf (args ? hash && args ? sha256) "multiple hashes passed: hash sha256" (
       mkDerivation (
         {
           inherit name;
-          passthru = { hash = args.hash or args.sha256 or args.outputHash or ""; } // passthru;
+          passthru = { hash = args.hash or (args.sha256 or ""); } // passthru;
         }
         // lib.optionalAttrs (standIn.checksHashes args) {
           outputHashMode = mode;
           outputHash = hash;
-          outputHashAlgo = if isSri then null else args.outputHashAlgo or "sha256";
+          outputHashAlgo = if isSri then null else "sha256";
         }
       )
     );
 
   fetchurl = lib.makeOverridable (
-    {
-      url ? "", urls ? [ url ], name ? baseNameOf (lib.head urls), hash ? "", sha256 ? "",
-      outputHash ? "", outputHashAlgo ? "", recursiveHash ? false, curlOpts ? "", curlOptsList ? [ ],
-      downloadToTemp ? false, executable ? false, meta ? { }, nativeBuildInputs ? [ ],
-      passthru ? { }, postFetch ? "", preferLocalBuild ? true, showURLs ? false,
-    }@args:
-    lib.throwIfNot (args ? hash || args ? sha256 || args ? outputHash)
-      "fetchurl requires a hash for fixed-output derivation: ${toString urls}"
-      (
-        fixedOutput "fetchurl" name (if recursiveHash then "recursive" else "flat") args (
-          { url = lib.head urls; inherit postFetch; } // passthru
-        )
-      )
+    { url, name ? baseNameOf url, hash ? "", sha256 ? "", postFetch ? "" }@args:
+    lib.throwIfNot (args ? hash || args ? sha256)
+      "fetchurl requires a hash for fixed-output derivation: ${url}"
+      (fixedOutput name "flat" args { inherit url postFetch; })
   );
 
   # The hash is that of the patch without the parts that a server may change (index lines, order of
@@ -58,7 +48,7 @@ let
     lib.throwIf ((tag == null) == (rev == null))
       "fetchFromGitHub requires one of either `rev` or `tag` to be provided (not both)."
       (
-        fixedOutput "fetchFromGitHub" name "recursive" args {
+        fixedOutput name "recursive" args {
           inherit owner repo fetchSubmodules;
           rev = if tag == null then rev else "refs/tags/${tag}";
         }

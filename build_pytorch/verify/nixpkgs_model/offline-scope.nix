@@ -15,15 +15,14 @@ let
   inherit (builtins) isAttrs match stringLength substring;
 
   root = toString model;
-  # The part of a path after the folder of the model: "" for the folder itself, null elsewhere.
-  below =
+  # Whether a path is the folder of the model, also with what does not change it.
+  isModel =
     path:
     let
       whole = toString path;
       rest = substring (stringLength root) (-1) whole;
     in
-    if substring 0 (stringLength root) whole == root && match "(/.*)?" rest != null then rest else null;
-  isFolder = folder: rest: rest != null && match "${folder}(/|/\\.|/default\\.nix)*" rest != null;
+    substring 0 (stringLength root) whole == root && match "(/|/\\.|/default\\.nix)*" rest != null;
 
   unavailable =
     what: throw "${what}: not available, recipes are evaluated without access to the network and the host";
@@ -55,8 +54,6 @@ let
     _: name:
     if name == "nixpkgs" then
       fetched "findFile" "<nixpkgs>" null
-    else if match "nixpkgs/.*" name != null then
-      root + substring 7 (-1) name
     else
       throw "file '${name}' was not found in the Nix search path";
 
@@ -64,20 +61,12 @@ let
 
   importAny =
     path:
-    let
-      importModel =
-        args:
-        import model (
-          { modelSystem = system; modelRevisions = revisions; modelSource = path.modelSource or none; }
-          // args
-        );
-    in
-    if isFolder "" (below path) then
-      importModel
-    else if isFolder "/lib" (below path) then
-      (importModel { }).lib
-    else if below path != null then
-      import path
+    if isModel path then
+      args:
+      import model (
+        { modelSystem = system; modelRevisions = revisions; modelSource = path.modelSource or none; }
+        // args
+      )
     else
       known.${toString path} or (scopedImport scope path);
 
