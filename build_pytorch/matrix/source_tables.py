@@ -89,7 +89,8 @@ def required_torch(package: str, version: str) -> str | None:
 
     It is such as `==2.10.0` or `>=2.14.0`; None if unknown.
     """
-    return _tables().versions[package].torch.get(version)
+    known = _tables().versions.get(package)
+    return known.torch.get(version) if known else None
 
 
 def version_for(torch: str, package: str) -> str | None:
