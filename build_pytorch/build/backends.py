@@ -77,6 +77,8 @@ class NixBackend(BuildBackend):
             argv = store.build_shared_argv(step.name, link, cores)
         else:
             argv = store.build_argv(step.package.path, link, cores)
+        if self.settings.keep_failed:
+            argv.append("--keep-failed")
         return BuildCommand(argv, hidden=with_json_log(()))
 
     def reader(self, steps: Sequence[Step]) -> LogReader:

@@ -34,6 +34,7 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
     share: bool = False
     dry_run: bool = False
     fail_fast: bool = False
+    keep_failed: bool = False
     fix_hashes: bool = False
     retry: bool = False
     force: bool = False

@@ -190,6 +190,7 @@ class BuildOptions(SomeOptions, frozen=True):
     retry: Annotated[
         bool, "build again what would fail again: same recipe, cause not of the machine"
     ] = False
+    keep_failed: Annotated[bool, "keep the folder of a failed build for `invoke shell`"] = False
     fix_hashes: Annotated[bool, "take the right source hash from a failed build, continue"] = False
     force: Annotated[
         bool, "build despite failed verification, low disk space or missing hardware"
@@ -223,6 +224,10 @@ class DiagnoseOptions(CommandOptions, frozen=True):
 
 class LogOptions(SomeOptions, frozen=True):
     pass
+
+
+class ShellOptions(SomeOptions, frozen=True):
+    failed: Annotated[bool, "in the folder that `build --keep-failed` kept"] = False
 
 
 class StatusOptions(SelectionOptions, frozen=True):
@@ -374,6 +379,7 @@ COMMANDS: Final = {
         Command("build", "Build variants with Flox or Nix.", BuildOptions),
         Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
         Command("log", "Show the log of the last build of a package.", LogOptions),
+        Command("shell", "Open a shell in the environment of a build.", ShellOptions),
         Command("status", "Show what failed, what runs, and what to do next.", StatusOptions),
         Command("show", "Show everything about one variant.", ShowOptions),
         Command("board", "Write the state of the fleet as a page and JSON.", BoardOptions),

@@ -18,6 +18,7 @@ from build_pytorch.nix.nix_evaluation import message_of
 NIX: Final = "nix"
 NIX_BUILD: Final = "nix-build"
 NIX_INSTANTIATE: Final = "nix-instantiate"
+NIX_SHELL: Final = "nix-shell"
 NIX_STORE: Final = "nix-store"
 
 _NIX_COMMAND: Final = (NIX, "--extra-experimental-features", "nix-command")
@@ -138,6 +139,11 @@ def build_shared_argv(package: str, link: str, cores: int) -> list[str]:
 def build_argv(recipe: str, link: str, cores: int) -> list[str]:
     """Return the command that builds a recipe; both paths are relative to its folder."""
     return [NIX_BUILD, recipe, "--out-link", link, "--cores", str(cores)]
+
+
+def shell_argv(recipe: str, script: str) -> list[str]:
+    """Return the command for a shell in the environment of a recipe, which first runs a script."""
+    return [NIX_SHELL, recipe, "--command", f"{script}\nreturn"]
 
 
 def realise_argv(drvs: Sequence[str], *, jobs: int, cores: int, builders: str) -> list[str]:

@@ -3,7 +3,7 @@
 # below /usr. PyTorch is built as nixpkgs' stdenv does it, with the phases and hooks of the recipe.
 set -e -o pipefail
 shopt -s inherit_errexit
-export PATH=/usr/bin:/bin HOME=/homeless-shelter LC_ALL=C.UTF-8
+export PATH=/usr/bin:/bin HOME=/homeless-shelter LC_ALL=C.UTF-8 SOURCE_DATE_EPOCH=315532800
 
 case $name in
 *-pytorch26-*) ;;
@@ -59,6 +59,7 @@ showPhase() {
 phase() {
     [[ -z ${phases-} || " $phases " == *" $1 "* ]] || return 0
     showPhase "$1"
+    export >"$NIX_BUILD_TOP/env-vars"
     if [ -n "${!1-}" ]; then eval "${!1}"; else "default_$1"; fi
 }
 
