@@ -89,6 +89,9 @@ in
         if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
         export NIX_BUILD_CORES=$((cores < ${toString maxJobs} ? cores : ${toString maxJobs}))
 
+        # Each step of Ninja in a line of its own, which Nix keeps
+        export TERM=dumb
+
       ''
       + lib.optionalString torch.cudaSupport ''
         # The GPU architectures of the variant

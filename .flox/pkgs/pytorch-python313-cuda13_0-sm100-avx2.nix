@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:f7dde4a58af7ae8e2b1cf2dabc33c79c216227fbd60ad6eb8a26f57e8acf449b
+# Digest of this file, with zeros in place of it: sha256:1db79f0b1730cbedde14ca4ddbbb39097169c2dd4f7beb3927a605f025efa798
 
 { pkgs ? import <nixpkgs> {}
 
@@ -113,6 +113,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # nixpkgs exports the version that it ships. Headers of another version do not compile with it:
     # they compare TORCH_FEATURE_VERSION with their own version.

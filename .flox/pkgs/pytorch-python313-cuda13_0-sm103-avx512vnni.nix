@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:76d2cb79211cdcd7b4ac255a3aa86db8062454ff0abe8b422f7c3cec18ae1dea
+# Digest of this file, with zeros in place of it: sha256:e33c8d5164915c2bbc80105f29eb51e4991200252d51b798b57258b84018c34c
 
 { pkgs ? import <nixpkgs> {}
 
@@ -113,6 +113,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # nixpkgs exports the version that it ships. Headers of another version do not compile with it:
     # they compare TORCH_FEATURE_VERSION with their own version.

@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:b3ae92b2b16e6785124d8a34ed33aa3a5cb5d49c65cb3e9f8d84ac2a67a34c73
+# Digest of this file, with zeros in place of it: sha256:bd50e68eb271dfb9638d2f60f934eb7b9dd2aef42bc4a58b125f99f0bf9fdf7d
 
 { pkgs ? import <nixpkgs> {}
 
@@ -128,6 +128,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # nixpkgs exports the version that it ships. Headers of another version do not compile with it:
     # they compare TORCH_FEATURE_VERSION with their own version.

@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:d93c1d9bccd81ce74b4aa87ab70fae66b1832078f8bcb3800325fdb89c555a3b
+# Digest of this file, with zeros in place of it: sha256:01624a0dc4f761f761b67a93613fd4e5e55b743bde5db8499e4b581cb651436c
 
 { pkgs ? import <nixpkgs> {}
 
@@ -113,6 +113,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # nixpkgs exports the version that it ships. Headers of another version do not compile with it:
     # they compare TORCH_FEATURE_VERSION with their own version.

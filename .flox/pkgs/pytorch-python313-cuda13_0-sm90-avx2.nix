@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:06d2cf15ffb0529cbfefcb695ef0cf2ef92bdcb17819a27a641fed6d88928cf5
+# Digest of this file, with zeros in place of it: sha256:c4a3ec68440ab175c4a1f698782cfb16b804f607b64fee1a9d9001070ca61acb
 
 { pkgs ? import <nixpkgs> {}
 
@@ -113,6 +113,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # nixpkgs exports the version that it ships. Headers of another version do not compile with it:
     # they compare TORCH_FEATURE_VERSION with their own version.

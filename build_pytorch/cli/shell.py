@@ -22,7 +22,6 @@ from build_pytorch.results.package_selection import chosen_package, last_log
 _KEPT: Final = re.compile(rb"^note: keeping build directory ['\"]?(/[\w./+-]+)", re.MULTILINE)
 """How Nix names the folder that --keep-failed kept; it ends the log of the build."""
 _END: Final = 1 << 16  #: bytes at the end of a log in which the line is
-_SOURCE: Final = "setup.py"  #: a file of the folder of the sources
 
 
 def run(options: ShellOptions) -> int:
@@ -68,10 +67,10 @@ def _in_failed(matrix: Matrix, package: Package) -> str:
         is_ours = False
     if not is_ours:
         raise BuildPytorchError(f"{folder}: not there any more, or not of a build of ours; {again}")
-    sources = [path.parent for path in folder.glob(f"*/{_SOURCE}")]
-    here, place = shlex.quote(str(folder)), shlex.quote(str(sources[0] if sources else folder))
+    here = shlex.quote(str(folder))
     variables = " ".join(f"{name}={here}" for name in ("NIX_BUILD_TOP", "TMPDIR", "TEMP", "TMP"))
-    return f"set +e\n. {here}/env-vars\nexport {variables}\ncd {place}\n" + _say(
+    go = f'cd {here}; for file in */setup.py; do cd "${{file%/*}}"; done'
+    return f"set +e\n. {here}/env-vars\nexport {variables}\n{go}\n" + _say(
         f"The folder of the failed build of {package.id}, phase {phase}.",
         f"The build saw {folder} as $NIX_BUILD_TOP of its log, with a sandbox as /build.",
         f"The phase again: {phase}Phase. The log: {log}.",

@@ -117,7 +117,7 @@ def _wanted_environment(package: Package) -> dict[str, str]:
     """Return the variables that a recipe sets. The words of a flag variable are in any order."""
     variant = package.variant
     flags = " ".join(variant.cpu.flags)
-    wanted = dict.fromkeys(_FLAGS, FLAG)
+    wanted = dict.fromkeys(_FLAGS, FLAG) | {"TERM": "dumb"}
     wanted["CXXFLAGS"] = wanted["CFLAGS"] = f"{flags} {FLAG}"
     if variant.gpu:
         wanted["TORCH_CUDA_ARCH_LIST"] = variant.gpu.arch_list
@@ -197,7 +197,9 @@ def hook_environment(report: HookReport) -> Iterator[Finding]:
             both = (without_packages(text or "", report.package) for text in (found, value))
             same = len({without_hashes(text) for text in both}) == 1 and bool(found) == bool(value)
         if not same:
-            yield Finding(_assignment(name, found), _assignment(name, value))
+            # Without TERM, only the log is poorer: it lacks the steps of Ninja.
+            lenient = name == "TERM"
+            yield Finding(_assignment(name, found), _assignment(name, value), lenient=lenient)
 
 
 def _assignment(name: str, value: str | None) -> str:

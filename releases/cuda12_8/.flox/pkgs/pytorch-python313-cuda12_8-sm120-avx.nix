@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:3113f44a57ef0f53f540f64fef88b5cbaef435435dbfb76847106b224107f071
+# Digest of this file, with zeros in place of it: sha256:6f9bb44fff7c745d6bca7dba790f04d1f5ab91ef80d3ab2426b123b20b7f6d9c
 
 { pkgs ? import <nixpkgs> {}
 
@@ -79,6 +79,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # FBGEMM and NNPACK need AVX2, and oneDNN is compiled with AVX2 and AVX-512 code
     export USE_FBGEMM=0

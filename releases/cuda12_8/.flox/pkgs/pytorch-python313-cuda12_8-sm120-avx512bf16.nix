@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:56a64ce316fc7b68acf46e189533adf244479af4ca6b2bb3af8833e7ce3f813d
+# Digest of this file, with zeros in place of it: sha256:afab29a21c22c26409b6219397d522ede7b25898d0d7922b6ada4e2f1ff0f07d
 
 { pkgs ? import <nixpkgs> {}
 
@@ -74,6 +74,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     echo "PyTorch 2.8.0, CUDA 12.8, Python 3.13"
     echo "GPU:       SM${gpuArchNum} (${gpuArchSM})"

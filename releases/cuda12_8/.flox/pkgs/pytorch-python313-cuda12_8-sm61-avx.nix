@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:13f952ea1787b4c497de414afca9a96720ac6156deb3a43fc295d565fd01d1b3
+# Digest of this file, with zeros in place of it: sha256:4997c2b30cceee44f970352384866c9b472dce7002c6b1aad8dd340fcb38510c
 
 { pkgs ? import <nixpkgs> {}
 
@@ -99,6 +99,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # cuDNN 9.11 and newer has no code for GPUs below 7.5, and nixpkgs has a newer one
     export USE_CUDNN=0

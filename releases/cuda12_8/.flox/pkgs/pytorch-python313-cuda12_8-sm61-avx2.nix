@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:370faec35a9806942bbb31a620732ff50f9d647391d16065f9dd0c4da115ddb3
+# Digest of this file, with zeros in place of it: sha256:d88ff309024cabae76b8a8c9deae66e578faed189e2a4aa871fcd4bc3cc77478
 
 { pkgs ? import <nixpkgs> {}
 
@@ -94,6 +94,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # cuDNN 9.11 and newer has no code for GPUs below 7.5, and nixpkgs has a newer one
     export USE_CUDNN=0

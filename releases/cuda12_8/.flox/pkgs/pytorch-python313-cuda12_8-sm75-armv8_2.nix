@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:756c6a940b2e9f6f0517d7e29038adcf43f4e3e49d3e3fb275abffb044a70f8f
+# Digest of this file, with zeros in place of it: sha256:afcb5f34850ec098ece5f04d028f5348a35f50e4ba6c72b8f59b2a03c03dc912
 
 { pkgs ? import <nixpkgs> {}
 
@@ -74,6 +74,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     echo "PyTorch 2.8.0, CUDA 12.8, Python 3.13"
     echo "GPU:       SM${gpuArchNum} (${gpuArchSM})"

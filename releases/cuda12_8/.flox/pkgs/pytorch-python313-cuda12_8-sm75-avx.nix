@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:fada862110189993a8f2072ea58090baa150d7cd3014ac626d70be2a6d95eb58
+# Digest of this file, with zeros in place of it: sha256:104c6bc425091b8b9f498337d10d2b183fb6092ec49a76360f1de33530041ae8
 
 { pkgs ? import <nixpkgs> {}
 
@@ -79,6 +79,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # FBGEMM and NNPACK need AVX2, and oneDNN is compiled with AVX2 and AVX-512 code
     export USE_FBGEMM=0

@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:32b503a16ef6edd6cf17b4009c98891d3dc1884fb5ab976f486643ade4c9b922
+# Digest of this file, with zeros in place of it: sha256:5d836158869a828c28e788d9c69b824ae9ccb540957abba8569a2f8b9049b820
 
 { pkgs ? import <nixpkgs> {}
 
@@ -79,6 +79,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # FBGEMM and NNPACK need AVX2, and oneDNN is compiled with AVX2 and AVX-512 code
     export USE_FBGEMM=0

@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:c91d8df19180396964e79bd5f4ada9c065ef7fc58b79830adf35b6440e03122a
+# Digest of this file, with zeros in place of it: sha256:e5a61d578288c8acb8b93a4362c5938edca9c29b11cf0a18c21bee7eb2e996b6
 
 { pkgs ? import <nixpkgs> {}
 
@@ -74,6 +74,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     echo "PyTorch 2.8.0, CUDA 12.8, Python 3.13"
     echo "GPU:       SM${gpuArchNum} (${gpuArchSM})"

@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:62bf3a2e4d6eabfe2482f1c46061e2c9756efebbff5a2ac706f596037ea9d83b
+# Digest of this file, with zeros in place of it: sha256:a980e159435b4ce6366603f9aba468f12b19e8ca9f180209b9579797e63344f9
 
 { pkgs ? import <nixpkgs> {}
 
@@ -79,6 +79,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # FBGEMM and NNPACK need AVX2, and oneDNN is compiled with AVX2 and AVX-512 code
     export USE_FBGEMM=0

@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:23f2a52b92cdb795a7c82b145c1bc9ff216a9207995404a79f2e017b94c8f6ac
+# Digest of this file, with zeros in place of it: sha256:0f6a0e25b8e9e6264a655f2be15460620704dafbfc2df1287f72072b2340dfdb
 
 { pkgs ? import <nixpkgs> {}
 
@@ -74,6 +74,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     echo "PyTorch 2.8.0, CUDA 12.8, Python 3.13"
     echo "GPU:       SM${gpuArchNum} (${gpuArchSM})"

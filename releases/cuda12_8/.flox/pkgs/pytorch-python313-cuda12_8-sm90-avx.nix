@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:5150404a8566886d1a434d34a6ac220566ac7f7920284e9fa4475d153599c64f
+# Digest of this file, with zeros in place of it: sha256:343314b4f31113b2747fc21e178ccd571a8f28583c533b458af3c590990dda00
 
 { pkgs ? import <nixpkgs> {}
 
@@ -79,6 +79,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # FBGEMM and NNPACK need AVX2, and oneDNN is compiled with AVX2 and AVX-512 code
     export USE_FBGEMM=0

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:7631bf02f399300f92337f72e77bf2d6f363bee1785f8cf16b80cd9f06fa0d70
+# Digest of this file, with zeros in place of it: sha256:8c0d22751a09537c1085ca81c1a12c8d4d2255711988dd689a2b5200833bccd7
 
 { pkgs ? import <nixpkgs> {}
 
@@ -74,6 +74,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     echo "PyTorch 2.8.0, CUDA 12.8, Python 3.13"
     echo "GPU:       SM${gpuArchNum} (${gpuArchSM})"

@@ -3,7 +3,7 @@
 # PyTorch 2.8.0 without CUDA for CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/cpu.nix.j2; edit those and run `invoke phase4`.
-# Digest of this file, with zeros in place of it: sha256:d75578ae6787f5b90695119a0552eb699d6f1d6c7d9fe03c398cc5aee2f23ed4
+# Digest of this file, with zeros in place of it: sha256:2e56be4d01147c8b85ee4ae0804a160e3bfa3be57b706bb5dfa715d243a565ec
 
 { pkgs ? import <nixpkgs> {}
 
@@ -63,6 +63,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # No CUDA, even where one is installed
     export USE_CUDA=0

@@ -3,7 +3,7 @@
 # PyTorch 2.8.0 without CUDA for CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/cpu.nix.j2; edit those and run `invoke phase4`.
-# Digest of this file, with zeros in place of it: sha256:3ffb0d9ad0bd8952b09b2d26fe8decb7a95c7335ee081387a192a458d9896a51
+# Digest of this file, with zeros in place of it: sha256:fdb0558c27ddecf254d83ebaddc477748bfcaeb069cca431fdf1026d6162dbbf
 
 { pkgs ? import <nixpkgs> {}
 
@@ -63,6 +63,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # No CUDA, even where one is installed
     export USE_CUDA=0

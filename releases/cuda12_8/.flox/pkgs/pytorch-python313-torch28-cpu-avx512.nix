@@ -3,7 +3,7 @@
 # PyTorch 2.8.0 without CUDA for CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/cpu.nix.j2; edit those and run `invoke phase4`.
-# Digest of this file, with zeros in place of it: sha256:39b36d8c317a5f1fff9ce40278be61bf9c63c04d8bcb1556c5b75b99549a8083
+# Digest of this file, with zeros in place of it: sha256:f91b293678e5934aeedf3e8f97064dae24b3003af09c09deb13762521b2326fa
 
 { pkgs ? import <nixpkgs> {}
 
@@ -63,6 +63,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # No CUDA, even where one is installed
     export USE_CUDA=0

@@ -3,7 +3,7 @@
 # PyTorch 2.8.0 without CUDA for CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/cpu.nix.j2; edit those and run `invoke phase4`.
-# Digest of this file, with zeros in place of it: sha256:3588ac218b99287d65cf30ba990f9d9954b8c980fe4b2a9cf3d1de17dc67ff30
+# Digest of this file, with zeros in place of it: sha256:9782b4e92a81b2004e3edb70e34bbdeb7c0cfa6bdc501b4964cf913c95cda363
 
 { pkgs ? import <nixpkgs> {}
 
@@ -63,6 +63,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # No CUDA, even where one is installed
     export USE_CUDA=0

@@ -3,7 +3,7 @@
 # PyTorch 2.8.0 without CUDA for CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/cpu.nix.j2; edit those and run `invoke phase4`.
-# Digest of this file, with zeros in place of it: sha256:ce2505cde788bf06b62c9534aa4c5d872eb0445d050c6eff288d29ecd5db1904
+# Digest of this file, with zeros in place of it: sha256:91f0d1989b513ffe74e7ec94bec390b8f1ef4594c0fec68fb1f2b9ae38717144
 
 { pkgs ? import <nixpkgs> {}
 
@@ -63,6 +63,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # No CUDA, even where one is installed
     export USE_CUDA=0

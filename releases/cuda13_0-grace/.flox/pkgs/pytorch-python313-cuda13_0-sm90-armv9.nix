@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:46a2bba3d49708af67bcf7a6477e77b2fa845173c082c5cee8e55a2784834921
+# Digest of this file, with zeros in place of it: sha256:ed91de88f3c3f293c2b7024cf78a0edf3a7555000b204cfa06750cfcc9368653
 
 { pkgs ? import <nixpkgs> {}
 
@@ -113,6 +113,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # nixpkgs exports the version that it ships. Headers of another version do not compile with it:
     # they compare TORCH_FEATURE_VERSION with their own version.

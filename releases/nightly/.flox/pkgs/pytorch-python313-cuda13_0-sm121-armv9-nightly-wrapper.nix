@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13, with CUDA packages from elsewhere.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:296312cb14cc71e847ae7c6ede6f2d8a73657e7c2327d7ef75bb7d127e9beda1
+# Digest of this file, with zeros in place of it: sha256:24a38320cb24f3b4dd9807f76331cda519072995ab50b3d22ee8c18820f0dac4
 
 { pkgs ? import <nixpkgs> {}
 
@@ -124,6 +124,10 @@ in
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # Nix runs builds on a pseudo-terminal, where Ninja writes its steps over each other; Nix drops
+    # such lines. So the log has each step in a line.
+    export TERM=dumb
 
     # nixpkgs exports the version that it ships. Headers of another version do not compile with it:
     # they compare TORCH_FEATURE_VERSION with their own version.
