@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 from conftest import ONE, PROJECT, WHOLE, Project, error_line, needs_nix
+from test_bump import NEW_PIN, Api, api, commit  # noqa: F401 - a fixture
+from test_prefetch import tool
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.hardware import saved_machines
 from build_pytorch.hardware.choose import choose
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.sources.matrix_additions import Draft
-from build_pytorch.sources.release_move import NewVersions, ReleaseMove
+from build_pytorch.sources.new_versions import NewVersions
+from build_pytorch.sources.release_move import ReleaseMove
 
 EXAMPLE = (PROJECT / "examples/all-lines/matrix.toml").read_text()
 MACHINES = PROJECT / "tests/machines"
@@ -188,7 +191,7 @@ def test_what_is_there_already_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("name", "release", "says"),
     [
-        ("sm130", "", '"sm130": no facts about it; did you mean "sm120"?'),
+        ("sm130", "", '"sm130": no facts about it; docs/how-to/add-a-gpu.md'),
         ("x" * 500, "", "no facts about it"),
         ("sm90-avx3", "", '"avx3": no facts about this ISA; did you mean'),
         ("sm61", "cuda13_0", "sm61: needs CUDA 8.0 to 12.9, release cuda13_0: CUDA 13.0"),
@@ -286,7 +289,7 @@ def test_a_page_that_somebody_edited_stops_all_of_it(whole: Project) -> None:
         ([], "nothing to add; write sm75, cpu avx"),
         (["cpu"], "nothing to add"),
         (["gpu"], "nothing to add"),
-        (["gpu", "sm130"], '"sm130": no facts about it'),
+        (["gpu", "sm130"], '"sm130": no facts about it; docs/how-to/add-a-gpu.md'),
         (["companion"], "nothing to add"),
         (["companion", "torchtext"], "--release: name one of cuda13_0"),
         (["companion", "torchcodc", "--release", "cuda13_0"], 'did you mean "torchcodec"'),
@@ -360,3 +363,56 @@ def test_a_companion_is_added_to_one_release_in_the_version_for_its_pytorch(
     text = draft.text
     draft.add_companion("torchcodec", release)
     assert draft.text == text
+
+
+# --- a release as `bump --as` makes it ---
+
+
+def test_a_branch_of_flox_stands_for_its_newest_revision(api: Api, project: Project) -> None:  # noqa: F811
+    api.answers["/repos/flox/nixpkgs/commits/stable"] = commit(NEW_PIN, "2026-11-01")
+    argv = ("release", "next", "--like", "cuda13_0", "--nixpkgs", "stable")
+    env = tool(project, "nix-prefetch-url", "echo no network >&2; exit 1")
+    done = project.run("invoke", "add", *argv, "--assume", "early_2026", "--dry-run", env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f'+rev = "{NEW_PIN}"' in done.stdout
+    assert "pin.next has no hash; `invoke prefetch --only nixpkgs` takes its hash" in " ".join(
+        done.stdout.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("torch", "says"),
+    [
+        ("2.99.0", "pytorch/pytorch has no tag v2.99.0"),
+        ("2.12.0rc1", "v2.12.0rc1 is a pre-release; --pre accepts it"),
+        ("2.12", "has no tag v2.12"),
+    ],
+)
+def test_a_pytorch_that_there_is_not_makes_no_release(
+    api: Api,  # noqa: F811
+    torch: str,
+    says: str,
+) -> None:
+    del api
+    argv = ("release", "next", "--like", "cuda13_0", "--torch", torch, "--dry-run")
+    assert says in error_line(Project(PROJECT).invoke("add", *argv))
+
+
+def release_of(*gpus: str, cuda: str = "13.1") -> Draft:
+    draft = Draft(matrix_reader.parse(WHOLE))
+    wanted = NewVersions(cuda=cuda, gpus=gpus)
+    draft.add_release(ReleaseMove(draft.matrix, "cuda13_0", wanted, beside="next"))
+    return draft
+
+
+def test_a_release_may_take_some_gpus_only() -> None:
+    draft = release_of("sm120", "sm90")
+    own = {variant.short_id for variant in draft.matrix.of_release("next")}
+    isas = ("avx2", "avx512", "avx512bf16", "avx512vnni")
+    x86 = {f"{gpu}-{isa}" for gpu in ("sm120", "sm90") for isa in isas}
+    assert own == {"sm90-armv9", *x86}
+    assert {group.folder for group in draft.matrix.releases["next"].group} == {None}
+    with pytest.raises(
+        BuildPytorchError, match='--gpu "sm61": not among those of release cuda13_0'
+    ):
+        release_of("sm61")

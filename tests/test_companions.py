@@ -22,7 +22,8 @@ from build_pytorch.nix.nix_evaluation import RecipeSource
 from build_pytorch.results import evidence
 from build_pytorch.sources import fetchers
 from build_pytorch.sources.matrix_additions import Draft
-from build_pytorch.sources.release_move import NewVersions, ReleaseMove
+from build_pytorch.sources.new_versions import NewVersions
+from build_pytorch.sources.release_move import ReleaseMove
 from build_pytorch.verify import recipe_evaluation, verification
 from build_pytorch.verify.check import Context
 from build_pytorch.verify.recipe_facts import Facts

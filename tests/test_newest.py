@@ -8,7 +8,7 @@ import pytest
 from conftest import PROJECT, needs_nix, write_recipes
 
 from build_pytorch.generate import recipes
-from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify import registry, verification
 
@@ -82,11 +82,20 @@ def test_another_pytorch_evaluates_on_the_newer_expression(tmp_path: Path) -> No
     text = (EXAMPLE / "matrix.toml").read_text()
     start = text.index("[release.cuda13_2.companion]")
     text = text[:start] + text[text.index("[release.cuda13_2_py313]") :]
-    matrix = matrix_reader.parse(text.replace('version = "2.13.0", source = "nixpkgs"', OVERLAY))
+    text = text.replace('version = "2.13.0", source = "nixpkgs"', OVERLAY)
+    rule = next(rule for rule in known_hardware.load().raw["rule"] if rule["id"] == "cupti-paths")
+    text = matrix_editor.with_table(text, ("rule", 0), rule, ("rule", 0))
+    matrix = matrix_reader.parse(text)
     texts = write_recipes(tmp_path, matrix)
-    result = verification.verify(matrix, tmp_path, only=["evaluation"])
+    result = verification.verify(matrix, tmp_path, only=["evaluation", "hooks"])
     assert [(f.path, f.check, f.found) for f in result.findings][:5] == []
-    text = texts[matrix.variants[0].path]
+    path = matrix.variants[0].path
+    text = texts[path]
+    assert "extras/CUPTI" not in text  # which newer sources do not have
+    flag = '"-DCUDA_cupti_LIBRARY=${lib.getLib cuda_cupti}/lib/libcupti.so"'
+    (tmp_path / path).write_text(text.replace(flag, ""))
+    result = verification.verify(matrix, tmp_path, only=["eval-cmake-flags"])
+    assert [f.found for f in result.findings] == ["cmakeFlags without -DCUDA_cupti_LIBRARY"]
     assert "export PYTORCH_BUILD_VERSION=2.12.0" in text
     assert "nixpkgs exports the version that it ships" not in text
 

@@ -30,7 +30,8 @@ from build_pytorch.cli.commands import COMMANDS, OutdatedOptions
 from build_pytorch.cli.declaration import parsed
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.sources import nightly
-from build_pytorch.sources.release_move import NewVersions, ReleaseMove
+from build_pytorch.sources.new_versions import NewVersions
+from build_pytorch.sources.release_move import ReleaseMove
 
 __all__ = ["api"]  # a fixture
 

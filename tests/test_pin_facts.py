@@ -20,7 +20,8 @@ from build_pytorch.matrix.source_tables import CudaSetFacts, Pin, PinFacts
 from build_pytorch.sources import pin_facts
 from build_pytorch.sources.matrix_additions import Draft
 from build_pytorch.sources.move_checks import asked_move
-from build_pytorch.sources.release_move import ReleaseMove, new_versions
+from build_pytorch.sources.new_versions import new_versions
+from build_pytorch.sources.release_move import ReleaseMove
 from build_pytorch.verify.recipe_evaluation import MODEL
 
 PIN = "6a030d535719c5190187c4cec156f335e95e3211"

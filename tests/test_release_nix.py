@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import ONE, PROJECT, needs_nix, write_recipes
 from mutations import both, cut, gone, swap
+from world import Site, programs, site  # noqa: F401 - a fixture
 
 from build_pytorch.base import paths
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix.nix_evaluation import shared_import
+from build_pytorch.nix.quoting import to_sri
 from build_pytorch.verify import verification
 from build_pytorch.verify.check import CheckOutcome
 
@@ -198,3 +201,42 @@ def test_release_nix_names_the_recipe_that_it_lacks(
         os.mkfifo(root / lacking)
     found = outcome(root, FEW)
     assert (found.state, found.reason) == ("skipped", f"a recipe {reason}: {lacking}")
+
+
+PURE = ("nix", "--extra-experimental-features", "nix-command flakes", "eval")
+
+
+@pytest.mark.slow
+@needs_nix
+@pytest.mark.skipif(programs() is not None, reason=programs() or "")
+def test_restricted_evaluation_needs_an_allowed_uri_and_pure_evaluation_a_hash(
+    site: Site,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """As docs/explanation/binaries.md says, against a site that answers for GitHub."""
+    url = FEW.pins["early_2026"].address
+    hash_ = to_sri(site.nix("nix-prefetch-url", "--unpack", url).strip())
+    name = FEW.variants[0].package
+    for text, is_hashed in (
+        (TEXT, False),
+        (TEXT.replace('sha256 = ""', f'sha256 = "{hash_}"'), True),
+    ):
+        root = tmp_path / str(is_hashed)
+        root.mkdir()
+        of = f'sha256_of = "{FEW.pins["early_2026"].rev}"' if is_hashed else 'sha256_of = ""'
+        written(root, matrix_reader.parse(text.replace('sha256_of = ""', of)))
+        (root / "flake.nix").write_text("{ outputs = _: { jobs = import ./release.nix { }; }; }")
+        restricted = ("nix-instantiate", "--restrict-eval", "-I", ".", "release.nix", "-A", name)
+        allowed = ("--option", "allowed-uris", "https://github.com/")
+        with pytest.raises(subprocess.CalledProcessError) as caught:
+            site.nix(*restricted, cwd=root)
+        assert "is forbidden in restricted mode" in caught.value.stderr
+        derivation = site.nix(*restricted, *allowed, cwd=root).strip()
+        assert derivation.endswith(".drv")
+        flake = (*PURE, "--raw", f"path:{root}#jobs.{name}.drvPath")
+        if is_hashed:
+            assert site.nix(*flake) == derivation
+            continue
+        with pytest.raises(subprocess.CalledProcessError) as caught:
+            site.nix(*flake)
+        assert "requires a 'sha256' argument" in caught.value.stderr

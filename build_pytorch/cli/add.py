@@ -7,17 +7,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import structs
+
 from build_pytorch.base.console import Screen, some
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import AddOptions
-from build_pytorch.cli.matrix_change import carry_out, plan_files
+from build_pytorch.cli.matrix_change import carry_out, change_release, plan_files, wanted_versions
 from build_pytorch.hardware import possible, saved_machines
 from build_pytorch.hardware.choose import choose
 from build_pytorch.matrix import known_hardware, matrix_reader
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import require_release
-from build_pytorch.sources import move_checks, official_source
 from build_pytorch.sources.matrix_additions import Draft
-from build_pytorch.sources.release_move import NewVersions, ReleaseMove, new_name, new_versions
+from build_pytorch.sources.new_versions import NewVersions, new_name
+from build_pytorch.sources.release_move import ReleaseMove
 
 _FORMS = (
     "sm75, cpu avx, sm90-armv9, companion NAME, release NAME --like OTHER, or --for-machine FILE"
@@ -31,6 +34,8 @@ def run(options: AddOptions) -> int:
     """
     screen = Screen(sys.stdout)
     old = matrix_reader.load(options.root)
+    if options.what[:1] == ("release",):
+        return _add_release(old, options)
     draft = Draft(old)
     _add(draft, options, screen)
     new = draft.matrix
@@ -39,9 +44,7 @@ def run(options: AddOptions) -> int:
         return EXIT_OK
     before = {package.path for package in old.packages}
     added = [package.id for package in new.packages if package.path not in before]
-    names = new.releases.keys() - old.releases.keys()
-    own = [v for v in new.variants if v.release_name in names and not v.source.is_of_pin]
-    todo = [*draft.todo, *official_source.read_missing(new, own)]
+    todo = list(draft.todo)
     for key, pin in new.pins.items():
         if key not in old.pins and not pin.sha256:
             todo.append(f"pin.{key} has no hash; run `invoke prefetch --only nixpkgs`")
@@ -52,32 +55,27 @@ def run(options: AddOptions) -> int:
     return carry_out(old, new, plan_files(old, new), todo, dry_run=options.dry_run)
 
 
+def _add_release(old: Matrix, options: AddOptions) -> int:
+    """Add a release that is like another one. Returns the exit code. Raises BuildPytorchError."""
+    if len(options.what) != 2 or not options.like:  # noqa: PLR2004 - the word and a name
+        raise BuildPytorchError("write: invoke add release NAME --like OTHER")
+    require_release(old, options.like, "--like")
+    beside = new_name(options.what[1])
+    gpus = tuple(_named(word) for word in options.gpu)
+    wanted = structs.replace(wanted_versions(old, options), gpus=gpus)
+    return change_release(old, options.like, wanted, beside, options)
+
+
 def _add(draft: Draft, options: AddOptions, screen: Screen) -> None:
     """Add what the words and options name. Raises BuildPytorchError."""
     words = list(options.what)
-    wanted = new_versions(
-        torch=options.torch,
-        nixpkgs=options.nixpkgs,
-        cuda=options.cuda,
-        python=options.python,
-        without=options.without,
-    )
+    for name in ("like", "torch", "cuda", "python", "nixpkgs", "gpu", "without", "assume", "pre"):
+        if getattr(options, name):
+            raise BuildPytorchError(f"--{name}: only with `release`")
     if options.for_machine:
         if words:
             raise BuildPytorchError("--for-machine: takes no names beside it")
         _for_machine(draft, options.for_machine, options.release, screen)
-    elif words[:1] == ["release"]:
-        if len(words) != 2 or not options.like:  # noqa: PLR2004 - the word and a name
-            raise BuildPytorchError("write: invoke add release NAME --like OTHER")
-        require_release(draft.matrix, options.like, "--like")
-        move = ReleaseMove(draft.matrix, options.like, wanted, beside=new_name(words[1]))
-        move = move_checks.asked_move(move, options.assume, options.timeout)
-        for reason in move.reasons():
-            screen.fold("", reason, indent=2)
-        draft.add_release(move)
-    elif options.like or wanted.words or options.assume:
-        given = "--like, --torch, --cuda, --python, --nixpkgs, --without, --assume"
-        raise BuildPytorchError(f"{given}: only with `release`")
     else:
         _add_names(draft, words, options.release)
 

@@ -96,6 +96,12 @@ class VerifyOptions(SelectionOptions, frozen=True):
     root: _Root = paths.PROJECT
 
 
+_Nixpkgs = Annotated[
+    str, "REVISION", "40 hex digits, key of a pin, or Flox's newest: stable, lts or unstable"
+]
+_Pre = Annotated[bool, "accept a pre-release"]
+
+
 class PrefetchOptions(CommandOptions, frozen=True):
     only: Annotated[
         _Words, "SOURCE", "only this source (torch, nixpkgs, patch, ...); may be repeated"
@@ -120,21 +126,21 @@ class AddOptions(CommandOptions, frozen=True):
     ] = None
     release: Annotated[str, "NAME", "the release that gets the variants, if several can"] = ""
     like: Annotated[str, "NAME", "release: the one whose values it has where none are given"] = ""
+    gpu: Annotated[_Words, "GPU", "release: only these GPUs of the other one; may be repeated"] = ()
     torch: Annotated[str, "VERSION", "release: its PyTorch"] = ""
     cuda: Annotated[str, "VERSION", "release: its CUDA"] = ""
     python: Annotated[str, "VERSION", "release: its Python"] = ""
-    nixpkgs: Annotated[str, "PIN", "release: key of a pin, or a revision of 40 hex digits"] = ""
+    nixpkgs: _Nixpkgs = ""
     assume: _Assume = ""
     without: _Without = ()
+    pre: _Pre = False
     dry_run: Annotated[bool, "do everything except writing"] = False
     timeout: _Minutes = 60
 
 
 class BumpOptions(CommandOptions, frozen=True):
     torch: Annotated[str, "VERSION", "PyTorch version to move to, such as 2.11.0"] = ""
-    nixpkgs: Annotated[
-        str, "REVISION", "nixpkgs revision, 40 hex digits; stable, lts or unstable: Flox's newest"
-    ] = ""
+    nixpkgs: _Nixpkgs = ""
     cuda: Annotated[str, "VERSION", "CUDA version to move to, such as 13.1"] = ""
     python: Annotated[str, "VERSION", "Python version to move to, such as 3.12"] = ""
     without: _Without = ()
@@ -143,7 +149,7 @@ class BumpOptions(CommandOptions, frozen=True):
     ] = ""
     release: Annotated[str, "NAME", "the release, if matrix.toml has several"] = ""
     as_: Annotated[str, "NAME", "make a new release of this name beside the old one"] = ""
-    pre: Annotated[bool, "accept a pre-release"] = False
+    pre: _Pre = False
     assume: _Assume = ""
     dry_run: Annotated[bool, "do everything except writing"] = False
     timeout: _Minutes = 60

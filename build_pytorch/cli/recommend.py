@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from build_pytorch.base.console import Screen, counted, print_json, shortened
+from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import RecommendOptions
 from build_pytorch.cli.describe_machine import described_machine, print_machine
@@ -27,8 +27,6 @@ from build_pytorch.results.package_state import PackageState
 
 _COLUMN: Final = 28
 """Maximum width of a table's first column, in characters."""
-_MOST: Final = 150
-"""Maximum length of a reason on the first screen, in characters; `--all` has the whole one."""
 
 
 class BuildRow(Struct, frozen=True, kw_only=True):
@@ -138,15 +136,14 @@ def run(options: RecommendOptions) -> int:
         return code
     screen = Screen(sys.stdout)
     print_machine(screen, machine, matrix.cpus.values())
-    longest = sys.maxsize if options.all else _MOST
     for remark in choice.remarks[: len(machine.other_gpus)]:
         screen.fold("note     ", remark, "yellow", indent=9)
     screen.line()
     if choice.is_wheel_first:
-        _print_wheel(screen, machine, choice, longest)
-    _print_first(screen, choice, known, longest)
+        _print_wheel(screen, machine, choice)
+    _print_first(screen, choice, known)
     if not choice.is_wheel_first:
-        _print_wheel(screen, machine, choice, longest)
+        _print_wheel(screen, machine, choice)
     screen.line()
     if options.all:
         _print_rest(screen, matrix, choice, known)
@@ -266,19 +263,17 @@ def _answer_row(matrix: Matrix, known: Mapping[str, PackageState], answer: Answe
     )
 
 
-def _print_first(
-    screen: Screen, choice: Choice, known: Mapping[str, PackageState], longest: int
-) -> None:
+def _print_first(screen: Screen, choice: Choice, known: Mapping[str, PackageState]) -> None:
     """Print the best build, what must be updated for it, and what would be better."""
     best, first, update = choice.best, choice.first, choice.update
     is_said = choice.better is not None and choice.better.gpus  # in its reason
     if choice.ideal and choice.ideal.unused and not (update or is_said):
-        why = shortened(choice.ideal.why_unused, longest)
+        why = choice.ideal.why_unused
         screen.fold("", f"{why[0].upper()}{why[1:]}.", "yellow")
     if update and first is not best:
         screen.fold("", f"First {update.says}. Then:", "yellow")
     if first:
-        _print_build(screen, "Best", first, known, longest)
+        _print_build(screen, "Best", first, known)
     else:
         screen.line(screen.paint("No variant runs here.", "red"))
     if best and first is not best:
@@ -289,8 +284,7 @@ def _print_first(
         said = first.doubts if first else ()
         doubts = tuple(doubt for doubt in choice.better.doubts if doubt not in said)
         build = msgspec.structs.replace(choice.better, doubts=doubts)
-        most = longest // 2 if update else longest  # what a driver decides was said above
-        _print_build(screen, "Ideal", build, known, most)
+        _print_build(screen, "Ideal", build, known)
 
 
 def _print_build(
@@ -298,7 +292,6 @@ def _print_build(
     title: str,
     build: ChosenBuild,
     known: Mapping[str, PackageState],
-    longest: int,
 ) -> None:
     """Print a build: why, whether it exists, and how to get it."""
     variant, state = build.variant, known.get(build.variant.id)
@@ -306,9 +299,10 @@ def _print_build(
     screen.line(screen.paint(f"{title}: {variant.id}{where}", "green"))
     on = f"on CUDA {variant.cuda.version}" if variant.cuda else "without CUDA"
     reason = build.reason
-    if build.gpus and build.unused and "stays unused" not in reason:
-        reason += f"; GPU {', '.join(str(gpu.index) for gpu in build.unused)} stays unused"
-    screen.fold("  ", shortened(f"PyTorch {variant.version} {on}; {reason}", longest))
+    if build.gpus and build.unused and not build.why_unused:
+        left = [str(gpu.index) for gpu in build.unused]
+        reason += f"; GPU {', '.join(left)} stay{'s' * (len(left) == 1)} unused"
+    screen.fold("  ", f"PyTorch {variant.version} {on}; {reason}")
     for doubt in build.doubts:
         screen.fold("  check: ", doubt, "yellow")
     if state is None:
@@ -324,18 +318,16 @@ def _print_build(
     screen.command(f"  {what:<8} ", commands(variant, state)[what][0])
 
 
-def _print_wheel(screen: Screen, machine: Machine, choice: Choice, longest: int) -> None:
+def _print_wheel(screen: Screen, machine: Machine, choice: Choice) -> None:
     """Print the official wheel, and what was measured between it and the first build."""
     found = choice.wheel
     if found is None:
         screen.line(f"Wheel: nothing is known of official ones for {machine.platform}")
         return
     screen.line(screen.paint(f"Wheel: {found.title}", "green"))
-    text = "; ".join([found.code, *found.limits])
-    screen.fold("  ", shortened(text, longest))
+    screen.fold("  ", "; ".join([found.code, *found.limits]))
     if choice.first:
-        text = f"{choice.first.variant.id} against it: {choice.compared}"
-        screen.fold("  ", shortened(text, longest))
+        screen.fold("  ", f"{choice.first.variant.id} against it: {choice.compared}")
     screen.command("  install  ", found.command)
 
 

@@ -199,6 +199,8 @@ def _facts(matrix: Matrix, package: Package, recipe: Change) -> Iterator[tuple[s
     python = f"Python {release.python.version}"
     yield "release", f"{variant.release_name}: {torch}, {python}{needs}"
     yield "nixpkgs", f"{variant.pin.rev} (pin {release.nixpkgs.pin})"
+    if variant.pin.doubts:
+        yield "", variant.pin.doubts
     yield "support", release.support
     if gpu := variant.gpu:
         yield "gpu", f"{gpu.arch_list}: {', '.join(variant.products)}"

@@ -74,6 +74,8 @@ def _why_gpu_code(gpu: GpuArchitecture, used: Iterable[MachineGpu]) -> str:
         return f"code for {gpu.arch_list}, as no single architecture runs on all GPUs"
     if len(capabilities) > 1:
         return f"code for {gpu.arch_list} runs on all GPUs: {' and '.join(capabilities)}"
+    if gpu.arch_list == capabilities[0]:
+        return f"code for exactly {gpu.arch_list}"
     how = "exactly" if capabilities[0] in gpu.devices else "which runs on"
     return f"code for {gpu.arch_list}, {how} {capabilities[0]}"
 
@@ -97,13 +99,15 @@ def why_ideal(
                 for rule in rules.effects(variant, matrix.rules, matrix.patches).rules
                 if rule.when.capability
             ]
-        parts += [f"GPU {gpu.index} stays unused: {why}" for gpu, why in unused]
+        for why in dict.fromkeys(why for _, why in unused):
+            its = [str(gpu.index) for gpu, other in unused if other == why]
+            parts.append(f"GPU {', '.join(its)} stay{'s' * (len(its) == 1)} unused: {why}")
     elif variant.kind == "mps":
         parts += ["Metal is the GPU of macOS"]
     else:
         without = "no NVIDIA GPU" if machine.other_gpus else "no GPU"
         parts += [f"CPU-only: {'; '.join(dict.fromkeys(why for _, why in unused)) or without}"]
-    highest = ", the highest ISA that the CPU has" if variant.cpu.cpuinfo else ""
+    highest = ", the CPU's highest" if variant.cpu.cpuinfo else ""
     return "; ".join([*parts, f"{variant.cpu.title}{highest}"])
 
 

@@ -78,10 +78,13 @@ class ChosenWheel(Struct, frozen=True, kw_only=True):
 def choose_wheel(machine: Machine, gpus: Sequence[MachineGpu], torch: str) -> ChosenWheel | None:
     """Return the wheel that serves most GPUs, then the one of a version of PyTorch, or the newest.
 
-    Without a GPU, it is one without CUDA. None if none is known for the platform.
+    Without a GPU that a wheel has code for, it is one without CUDA. None if none is known for the
+    platform.
     """
     known = [wheel for wheel in official_wheels() if wheel.platform == machine.platform]
-    if not gpus:  # PyTorch's own index has each version without CUDA, too
+    kinds = {gpu.capability for gpu in gpus}
+    if not any(kind is None or runs_on(wheel, kind) for wheel in known for kind in kinds):
+        # PyTorch's own index has each version without CUDA, too.
         known = [replace(wheel, cuda="", index="cpu", sass=(), ptx=()) for wheel in known]
     judged = [_judge(wheel, machine, gpus, torch) for wheel in known]
     return max(judged, key=lambda row: row[0], default=((), None))[1]

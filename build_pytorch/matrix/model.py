@@ -223,11 +223,21 @@ class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
     def source_fixes(self) -> tuple[str, ...]:
         """The fixes that change the source."""
         base = self.gpu and self.gpu.codegen_base
-        fixes = (fix for fix in self.effects.fixes if fix in _OF_SOURCE)
+        left_out = {"cupti-paths"} if self.has_cupti_flags else set()
+        fixes = (fix for fix in self.effects.fixes if fix in _OF_SOURCE - left_out)
         own = tuple(fix for fix in fixes if base or fix != "codegen-condition")
         # A patch of nixpkgs does the same to its own torch.
         needs_links = self.effects.blas == "mkl" and not self.source.is_of_pin
         return (*own, "mkl-link-folders") if needs_links else own
+
+    @property
+    def has_cupti_flags(self) -> bool:
+        """Whether CMake gets the paths of CUPTI by flags, and no text of the source changes.
+
+        nixpkgs then exports other variables than the changed text reads, and newer sources of
+        PyTorch have no such text.
+        """
+        return "cupti-paths" in self.effects.fixes and "cmake-flags" in self.pin.has
 
     @property
     def version(self) -> str:

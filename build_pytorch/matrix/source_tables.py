@@ -265,6 +265,12 @@ class Pin(HashedTable, frozen=True, kw_only=True):
     unconfirmed: ft.Text | None = None  #: which of these facts nobody has confirmed
     facts: PinFacts | None = None
 
+    @property
+    def doubts(self) -> str:
+        """What nobody has confirmed of it; `invoke prefetch --only nixpkgs` does."""
+        unsure = [it.unconfirmed for it in (self, self.facts) if it and it.unconfirmed]
+        return f"not confirmed: {'; '.join(unsure)}" if unsure else ""
+
     def contents(self, *, keeps_torch: bool) -> frozenset[str]:
         """Return the names of its fixes and patches; those of torch where its source is kept."""
         facts = self.facts or PinFacts(of=self.rev)

@@ -13,37 +13,23 @@ import msgspec
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.base.versions import numbers
-from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader, rules
+from build_pytorch.matrix import matrix_editor, rules
 from build_pytorch.matrix.compatibility import combined, compiles, cuda_window
 from build_pytorch.matrix.field_types import Trail
-from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import only_release, require_release
 from build_pytorch.matrix.source_tables import known_companions, repository_of, version_for
 from build_pytorch.matrix.tables import GpuArchitecture, Group
+from build_pytorch.sources.draft_groups import DraftGroups
 from build_pytorch.sources.release_move import ReleaseMove
 
 _SEVERAL: Final = re.compile(r"sm\d{2,3}(_\d{2,3})+")
 _GPU_GUIDE: Final = "docs/how-to/add-a-gpu.md describes the table"
 _ISA_GUIDE: Final = "docs/how-to/add-a-cpu-isa.md describes the table"
-_PLATFORMS: Final = {"x86_64-linux": "x86", "aarch64-linux": "ARM", "aarch64-darwin": "Apple"}
 
 
-class Draft:
+class Draft(DraftGroups):
     """A matrix to which tables are added one after the other."""
-
-    def __init__(self, matrix: Matrix) -> None:
-        self.text = matrix.text
-        self.todo: list[str] = []
-        """What a person has to fill in or to check."""
-        self._known = known_hardware.load()
-        self._matrix = matrix
-
-    @property
-    def matrix(self) -> Matrix:
-        """The matrix as it is now. Raises MatrixError if an addition contradicts it."""
-        if self._matrix.text != self.text:
-            self._matrix = matrix_reader.parse(self.text, root=self._matrix.root)
-        return self._matrix
 
     # --- what users name ---
 
@@ -75,20 +61,20 @@ class Draft:
         """Add a release beside the one that moves.
 
         Without `groups` it has those of the other one that its CUDA compiles for. Raises
-        BuildPytorchError for a name in use.
+        BuildPytorchError for a name in use, and for a GPU that it cannot have.
         """
         name, releases = move.beside, self.matrix.releases
         if name in releases:
             raise BuildPytorchError(f'release "{name}" exists already; choose another name')
         before = {variant.path for variant in self.matrix.variants}
         table = move.table()
-        chosen = tuple(groups) or self._compiled_groups(move)
+        chosen = tuple(groups) or self.inherited_groups(move)
         self.text = move.with_pins(self.text)
         place: Trail = ("release", list(releases)[-1])
         self.text = matrix_editor.with_table(self.text, ("release", name), table, place)
         if chosen != releases[table["like"]].group:
             for group in chosen:
-                self._append_group(name, group)
+                self.append_group(name, group)
         self._add_rules(before)
         self.todo += (
             *move.todo,
@@ -128,7 +114,7 @@ class Draft:
             self._ensure_gpu(variant.gpu_key)
         self.ensure_isa(variant.cpu_key)
         name = next(iter(self.matrix.releases))
-        return self._new_group(name, variant.gpu_key or "", variant.cpu.platform, [variant.cpu_key])
+        return self.new_group(name, variant.gpu_key or "", variant.cpu.platform, [variant.cpu_key])
 
     # --- tables ---
 
@@ -228,9 +214,9 @@ class Draft:
             isas = [isa for isa in isas if not limited or isa in limited]
             if fitting:
                 index = max(fitting, key=lambda i: len(fitting[i].gpu) * len(fitting[i].cpu))
-                self._join(name, index, "gpu", key)
+                self.join(name, index, "gpu", key)
             elif isas and (limited or not groups):
-                self._append_group(name, self._new_group(name, key, platform, isas))
+                self.append_group(name, self.new_group(name, key, platform, isas))
 
     def _add_isa(self, key: str, release: str) -> None:
         """Add an ISA to the groups of its platform whose hosts have it."""
@@ -243,7 +229,7 @@ class Draft:
             known = (self._known.gpu.get(gpu) for gpu in group.gpu)
             lacks_it = any(it and it.isas and key not in it.isas for it in known)
             if group.platform == platform and not lacks_it:
-                self._join(name, index, "cpu", key)
+                self.join(name, index, "cpu", key)
 
     def _add_variant(self, word: str, release: str, gpu_key: str, isa: str) -> None:
         """Add one variant: to a group that has only its GPU or only its ISA, or as a group."""
@@ -259,17 +245,17 @@ class Draft:
             raise BuildPytorchError(f"{word}: no machine has that pair: {beside}")
         if not (name := self._lacking(word, self._compiling(word, gpu, release), release)):
             return
-        new = self._new_group(name, gpu_key, platform, [isa])
+        new = self.new_group(name, gpu_key, platform, [isa])
         for index, group in enumerate(self.matrix.releases[name].group):
             if (group.kind, group.platform) != (new.kind, new.platform):
                 continue
             if group.gpu == new.gpu:
-                self._join(name, index, "cpu", isa)
+                self.join(name, index, "cpu", isa)
                 return
             if group.cpu == new.cpu:
-                self._join(name, index, "gpu", gpu_key)
+                self.join(name, index, "gpu", gpu_key)
                 return
-        self._append_group(name, new)
+        self.append_group(name, new)
 
     def _compiling(self, what: str, gpu: GpuArchitecture | None, release: str) -> Sequence[str]:
         """Return the releases whose CUDA compiles for a GPU; all without one.
@@ -300,90 +286,9 @@ class Draft:
             raise BuildPytorchError(f"{what}: releases {', '.join(found)} can have it; {fix}")
         return found[0] if found else ""
 
-    # --- groups ---
-
-    def _compiled_groups(self, move: ReleaseMove) -> tuple[Group, ...]:
-        """Return the groups without GPU architectures that the new CUDA does not compile for."""
-        old = move.old
-        if old.cuda is None or not move.wanted.cuda:
-            return old.group
-        cuda = msgspec.structs.replace(old.cuda, version=move.wanted.cuda)
-        groups = []
-        for group in old.group:
-            gpus = tuple(key for key in group.gpu if compiles(cuda, self.matrix.gpus[key]))
-            if gpus or group.kind != "gpu":
-                groups.append(msgspec.structs.replace(group, gpu=gpus))
-        return tuple(groups)
-
-    def _join(self, name: str, index: int, axis: str, key: str) -> None:
-        """Add a GPU architecture or an ISA to a group of a release, which may inherit its groups.
-
-        An architecture keeps a descending order; an ISA that is lower than all others is the first.
-        """
-        group = self.matrix.releases[name].group[index]
-        gpus, cpus = self.matrix.gpus, self.matrix.cpus
-        if axis == "gpu":
-            order = [numbers(gpus[each].capability) for each in group.gpu]
-            is_descending = order == sorted(order, reverse=True)
-            higher = sum(each > numbers(gpus[key].capability) for each in order)
-            position = higher if is_descending else len(order)
-        else:
-            levels = [cpus[each].level for each in group.cpu]
-            position = 0 if cpus[key].level < min(levels) else len(levels)
-        if not matrix_editor.has(self.text, ("release", name, "group")):
-            for inherited in self.matrix.releases[name].group:
-                self._append_group(name, inherited)
-        trail: Trail = ("release", name, "group", index, axis)
-        self._edit(name, matrix_editor.with_element(self.text, trail, position, key))
-
-    def _new_group(self, name: str, gpu: str, platform: str, isas: Sequence[str]) -> Group:
-        """Return a new group with a title of its own."""
-        kind = "gpu" if gpu else "mps" if platform.endswith("-darwin") else "cpu-only"
-        first = self.matrix.gpus[gpu].family if gpu else "CPU-only"
-        title = "Apple" if kind == "mps" else f"{first} {_PLATFORMS[platform]}"
-        taken = {group.title for group in self.matrix.releases[name].group}
-        if title in taken:
-            title = f"{title}, {gpu or 'CPU-only'} {' '.join(isas)}".strip()
-        values = {"title": title, "kind": kind, "platform": platform, "cpu": isas}
-        return msgspec.convert(values | ({"gpu": [gpu]} if gpu else {}), Group)
-
-    def _append_group(self, name: str, group: Group) -> None:
-        """Add a group after those that the text of a release has."""
-        table: dict[str, Any] = msgspec.to_builtins(group)
-        order = ("title", "kind", "platform", "gpu", "cpu")
-        values = {key: table[key] for key in order if table[key]}
-        groups: Trail = ("release", name, "group")
-        has = matrix_editor.has(self.text, groups)
-        if has and not matrix_editor.is_header(self.text, groups):
-            count = len(self.matrix.releases[name].group)
-            text = matrix_editor.with_element(self.text, groups, count, values)
-        else:
-            place = groups if has else ("release", name)
-            text = matrix_editor.with_table(self.text, (*groups, 0), values, place)
-        self._edit(name, text)
-
-    def _edit(self, name: str, text: str) -> None:
-        """Take a text with other groups of a release.
-
-        Its clean-up list replaces files that become recipes of variants, and deletes them no more.
-        """
-        self.text = text
-        if name not in self._matrix.releases:
-            return
-        raw, names = matrix_reader.own_values(text, name), self._matrix.releases[name].names
-        files = set()
-        for group in raw.get("group", ()):
-            stems = [f"{names.gpu}-{gpu}" for gpu in group.get("gpu", ())] or [names.cpu]
-            files |= {f"{names.package}-{stem}-{isa}.nix" for stem in stems for isa in group["cpu"]}
-        values: dict[Trail, matrix_editor.Value] = {
-            ("release", name, "cleanup", index, "action"): "rewrite"
-            for index, entry in enumerate(raw.get("cleanup", ()))
-            if entry["action"] == "delete" and entry["file"] in files
-        }
-        if values:
-            self.text = matrix_editor.edited(text, values)
-
 
 def _no_facts(key: str, what: str, known: Sequence[str], guide: str) -> BuildPytorchError:
     hint = near_miss(key, known) or f"; known are {', '.join(known)}"
-    return BuildPytorchError(f'"{key}": no facts about {what}{hint}; {guide}')
+    if re.fullmatch(r"sm\d{2,3}[af]?", key):  # a number is no mistyped other one
+        hint = ""
+    return BuildPytorchError(f'"{key[:60]}": no facts about {what}{hint}; {guide}')

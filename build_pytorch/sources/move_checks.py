@@ -10,17 +10,13 @@ from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.versions import is_revision
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.source_tables import Pin
 from build_pytorch.matrix.tables import Release
 from build_pytorch.sources import pin_facts
 from build_pytorch.sources.fetchers import FetchedHash, fetch
 from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
-from build_pytorch.sources.release_move import CONTENTS, NewVersions, ReleaseMove
-
-
-def refuse_pre_release(wanted: NewVersions) -> None:
-    """Raise BuildPytorchError for a PyTorch that is not final."""
-    if wanted.torch and Version(wanted.torch).is_prerelease:
-        raise BuildPytorchError(f"v{wanted.torch} is a pre-release; --pre accepts it")
+from build_pytorch.sources.new_versions import NewVersions
+from build_pytorch.sources.release_move import CONTENTS, ReleaseMove
 
 
 def check_upstream(release: Release, wanted: NewVersions, *, pre: bool) -> Iterator[str]:
@@ -45,13 +41,25 @@ def check_upstream(release: Release, wanted: NewVersions, *, pre: bool) -> Itera
         raise BuildPytorchError(f"{'/'.join(NIXPKGS)} has no commit {wanted.nixpkgs}")
 
 
-def fetch_changed(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterator[FetchedHash]:
-    """Fetch the sources of a release that changed, one by one. Raises ToolError."""
+def fetch_changed(
+    old: Matrix, new: Matrix, name: str, minutes: float
+) -> Iterator[FetchedHash | str]:
+    """Fetch the sources of a release that changed, one by one.
+
+    Yields why a pin that is known has no hash: Nix needs it in pure evaluation only. Raises
+    ToolError if another download fails.
+    """
     before = {(source.place, source.taken_for) for source in old.sources()}
     for source in new.sources():
         is_changed = (source.place, source.taken_for) not in before
         if source.release == name and is_changed and source.recorded != source.taken_for:
-            yield fetch(source, minutes)
+            try:
+                yield fetch(source, minutes)
+            except ToolError as error:
+                if not isinstance(source.table, Pin):
+                    raise
+                take = "`invoke prefetch --only nixpkgs` takes its hash"
+                yield f"pin.{source.place[-1]} has no hash; {take}: {error}"
 
 
 def asked_move(move: ReleaseMove, assume: str, minutes: float) -> ReleaseMove:

@@ -90,6 +90,7 @@ def learned(matrix: Matrix, key: str, pin: Pin, minutes: float) -> Pin:
         cuda=found.cuda,
         has=tuple(_has(matrix, pin, found)),
         facts=facts,
+        unconfirmed=None,
         source="an evaluation of this revision",
         checked=dt.datetime.now(dt.UTC).date().isoformat(),
     )
@@ -107,7 +108,10 @@ def written(text: str, key: str, pin: Pin) -> str:
     values = table(pin)
     facts = values.pop("facts")
     changed: dict[ft.Trail, matrix_editor.Value] = {}
-    changed |= {("pin", key, name): values.get(name) for name in (*_FIELDS, "source", "checked")}
+    changed |= {
+        ("pin", key, name): values.get(name)
+        for name in (*_FIELDS, "source", "checked", "unconfirmed")
+    }
     text = matrix_editor.with_values(text, changed)
     return matrix_editor.with_new_table(text, ("pin", key, "facts"), facts)
 

@@ -6,16 +6,15 @@ write them beside it, into a new release that is like it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.versions import digits, is_revision, minor_version, numbers, underscored
-from build_pytorch.matrix import field_types, known_hardware, matrix_editor, matrix_reader
-from build_pytorch.matrix.field_types import Trail, listed, misfits
+from build_pytorch.matrix import known_hardware, matrix_reader
+from build_pytorch.matrix.field_types import Trail, listed
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.source_tables import (
@@ -26,66 +25,21 @@ from build_pytorch.matrix.source_tables import (
     version_for,
 )
 from build_pytorch.sources import pin_facts
+from build_pytorch.sources.moved_values import LEFT_OUT, MovedValues
+from build_pytorch.sources.new_versions import NewVersions
 from build_pytorch.sources.nightly import NightlyCommit
 
 _OF_GITHUB: Final = ("owner", "repo", "rev", "fetcher", "submodules", "hash", "hash_of")
-LEFT_OUT: Final = "none"
-"""In place of the table of a companion that a release would inherit."""
-
-
 CONTENTS: Final = "what it contains"
 """What nobody knows of a new revision."""
 
 
-class NewVersions(Struct, frozen=True, kw_only=True):
-    """The versions to move to. What is None stays as it is."""
-
-    torch: field_types.Version | None = None
-    nixpkgs: str | None = None  #: a revision, or the key of a pin
-    cuda: field_types.CudaVersion | None = None
-    python: field_types.Version | None = None
-    commit: NightlyCommit | None = None  #: the new source of a nightly
-    without: tuple[str, ...] = ()  #: companions to leave out
-
-    @property
-    def words(self) -> str:
-        """The versions, in words."""
-        if self.commit:
-            return f"{self.commit.version} {self.commit.rev}"
-        given = {name: getattr(self, name) for name in ("torch", "nixpkgs", "cuda", "python")}
-        words = [f"{name} {version}" for name, version in given.items() if version]
-        return " and ".join([*words, *(f"no {name}" for name in self.without)])
-
-
-def new_versions(**versions: str | tuple[str, ...]) -> NewVersions:
-    """Return the versions that are not empty. Raises BuildPytorchError for a malformed one."""
-    given = {name: version for name, version in versions.items() if version}
-    for (name, *_), what in misfits(given, NewVersions):
-        raise BuildPytorchError(f"--{name}: {what}")
-    return msgspec.convert(given, NewVersions)
-
-
-def new_name(name: str) -> str:
-    """Return the key of a new release. Raises BuildPytorchError for a malformed one."""
-    for _, what in misfits(name, field_types.Key):
-        raise BuildPytorchError(f"name of the release: {what}")
-    return name
-
-
-class MovedValue(Struct, frozen=True):
-    """A changed value of matrix.toml."""
-
-    value: Value
-    reason: str
-
-
-class ReleaseMove:
+class ReleaseMove(MovedValues):
     """The changed values of a release; with `beside`, those of a new release that is like it.
 
-    `values` has those of the release and of pins, `pins` the pins that are new or have new facts,
-    `todo` what a person has to fill in or to check. `pin` is the pin of another move with what it
-    contains. Raises BuildPytorchError for versions that are not known or that this pin lacks, and
-    for a CUDA without GPUs.
+    `todo` is what a person has to check. `pin` is the pin of another move with what it contains.
+    Raises BuildPytorchError for versions that are not known or that this pin lacks, and for a CUDA
+    without GPUs.
     """
 
     def __init__(
@@ -97,17 +51,14 @@ class ReleaseMove:
         beside: str = "",
         pin: Pin | None = None,
     ) -> None:
-        self.matrix, self.name, self.wanted, self.beside = matrix, name, wanted, beside
-        self.old = matrix.releases[name]
-        self.values: dict[Trail, MovedValue] = {}
-        self.pins: dict[str, Pin] = {}
+        super().__init__(matrix, name, beside)
+        self.wanted = wanted
         self.todo: list[str] = []
         self.unknown: list[str] = []
         """What nobody knows of the pin, and the release needs."""
         self._asked = pin
         if wanted.cuda and self.old.cuda is None:
             raise BuildPytorchError(f"--cuda: release {name} has no CUDA")
-        self._place: Trail = ("release", beside or name)
         self._known = {**known_hardware.load().pin, **matrix.pins}
         self._move_pin()
         if wanted.commit:
@@ -119,74 +70,8 @@ class ReleaseMove:
         self._move_cuda()
         self._check_python()
         if wanted.python:
-            self._set(f"Python {wanted.python}", ("python",), version=wanted.python)
+            self.set(f"Python {wanted.python}", ("python",), version=wanted.python)
         self._move_names()
-        self.todo.append("build one variant before the others")
-
-    def over(self) -> str:
-        """Return the text of the matrix with the release moved. Raises MatrixError."""
-        changes = {trail: moved.value for trail, moved in self.values.items()}
-        text = self._with_new_pins(self.matrix.text)
-        for trail in [trail for trail, value in changes.items() if value == LEFT_OUT]:
-            text = matrix_editor.without_table(text, trail)
-            if not self.old.like:
-                del changes[trail]
-        return matrix_editor.edited(text, changes)
-
-    def with_pins(self, text: str) -> str:
-        """Return a text of the matrix with new pins and new facts about those that it has."""
-        facts = {trail: moved.value for trail, moved in self.values.items() if trail[0] == "pin"}
-        return matrix_editor.with_values(self._with_new_pins(text), facts)
-
-    def _with_new_pins(self, text: str) -> str:
-        place: Trail = ("pin", list(self.matrix.pins)[-1])
-        for key, pin in self.pins.items():
-            if key in self.matrix.pins:
-                text = pin_facts.written(text, key, pin)
-            else:
-                table = pin_facts.table(pin)
-                text = matrix_editor.with_table(text, ("pin", key), table, place)
-        return text
-
-    def table(self) -> dict[str, Any]:
-        """Return the table of the release beside the old one, without its groups."""
-        own = matrix_reader.own_values(self.matrix.text, self.name)
-        kept = ("torch", "companion", "nixpkgs", "cuda", "python", "names", "build", "setting")
-        values: dict[str, Any] = {
-            "like": own.get("like", self.name),
-            "folder": f"releases/{self.beside}/.flox/pkgs",
-            "catalog": self.beside,
-            "purpose": f"not written yet; made from {self.name}",
-            "support": "evaluated; no build recorded here",
-            **({key: own[key] for key in kept if key in own} if "like" in own else {}),
-            **({"manual": []} if self.old.manual else {}),
-        }
-        for (kind, _, *parents, last), moved in self.values.items():
-            if kind == "release":
-                place = values
-                for step in parents:
-                    place = place.setdefault(str(step), {})
-                place[str(last)] = moved.value
-                if moved.value is None:
-                    del place[str(last)]
-        return values
-
-    def reasons(self) -> Iterator[str]:
-        """Yield each reason with the tables whose values change for it."""
-        tables: dict[str, dict[str, None]] = {}
-        for trail, moved in self.values.items():
-            below = trail[len(self._place) :] if trail[0] == "release" else trail
-            table = below if moved.value == LEFT_OUT else below[:-1]
-            steps = [step for step in table if isinstance(step, str)] or below
-            tables.setdefault(moved.reason, {})[".".join(map(str, steps))] = None
-        for reason, names in tables.items():
-            yield f"{reason}: {', '.join(names)}"
-
-    def _set(self, reason: str, table: Trail, **values: Value) -> None:
-        """Set values of a table of the release, or of a pin."""
-        place = table if table[:1] == ("pin",) else (*self._place, *table)
-        for key, value in values.items():
-            self.values[*place, key] = MovedValue(value, reason)
 
     # --- the pin ---
 
@@ -198,17 +83,17 @@ class ReleaseMove:
             self._known[self.pin] = self.pins[self.pin] = self._asked
         elif self.pin not in self.matrix.pins:
             self.pins[self.pin] = self._known[self.pin]
-        for key, pin in self.pins.items():
-            for unsure in filter(None, (pin.unconfirmed, pin.facts and pin.facts.unconfirmed)):
-                self.todo.append(f"pin.{key}, not confirmed: {unsure}")
+        if unsure := self._known[self.pin].doubts:
+            ask = "`invoke prefetch --only nixpkgs` asks nixpkgs itself"
+            self.todo.append(f"pin.{self.pin}, {unsure}; {ask}")
         rev, before = self._known[self.pin].rev, self.matrix.pins[nixpkgs.pin].rev
         if self.beside:
-            self._set("a new release", ("nixpkgs",), pin=self.pin, retired=[])
+            self.set("a new release", ("nixpkgs",), pin=self.pin, retired=[])
         elif rev != before:
             if self.pin != nixpkgs.pin:
-                self._set(f"nixpkgs {rev}", ("nixpkgs",), pin=self.pin)
+                self.set(f"nixpkgs {rev}", ("nixpkgs",), pin=self.pin)
             retired = [each for each in (*nixpkgs.retired, before) if each != rev]
-            self._set(f"nixpkgs {rev}", ("nixpkgs",), retired=retired)
+            self.set(f"nixpkgs {rev}", ("nixpkgs",), retired=retired)
 
     def _fitting_pin(self) -> str:
         """Return the key of a pin with the wanted versions; that of the release if it has them."""
@@ -248,7 +133,7 @@ class ReleaseMove:
         pin = structs.replace(self.matrix.pins[own], **changed, unconfirmed=None)
         pin = self._asked or pin_facts.assumed(self.matrix, pin, own)
         if users == [self.name] and not self.beside:
-            self._set(f"nixpkgs {rev}", ("pin", own), rev=rev, date=pin.date, unconfirmed=None)
+            self.set(f"nixpkgs {rev}", ("pin", own), rev=rev, date=pin.date, unconfirmed=None)
             key = own
         else:
             key = self.beside or self.name
@@ -270,10 +155,10 @@ class ReleaseMove:
         if (torch.version, torch.rev) == (commit.version, commit.rev):
             return
         reason, rev = f"PyTorch {commit.version}", commit.triton_rev
-        self._set(reason, ("torch",), version=commit.version, rev=commit.rev, hash="", hash_of="")
-        self._set(reason, ("torch",), triton_rev=rev)
+        self.set(reason, ("torch",), version=commit.version, rev=commit.rev, hash="", hash_of="")
+        self.set(reason, ("torch",), triton_rev=rev)
         if triton and not triton.is_of_pin:
-            self._set(reason, ("companion", "triton"), rev=rev, hash="", hash_of="")
+            self.set(reason, ("companion", "triton"), rev=rev, hash="", hash_of="")
         self.todo += (
             "build one variant: texts that nixpkgs replaces and this source lacks stop it at once",
             f"compare the Triton of the pin with {commit.triton_rev}, for torch.compile",
@@ -288,10 +173,9 @@ class ReleaseMove:
         is_of_pin = version == native and bool(torch.is_of_pin or moves)
         if version == torch.version and is_of_pin == torch.is_of_pin:
             return
-        self.todo += (
-            "check whether the new PyTorch still needs each fix of the build notes",
-            "update the page of build notes: its name and its prose have the old version",
-        )
+        self.todo.append("check whether the new PyTorch still needs each fix of the build notes")
+        if self.old.notes and not self.beside:
+            self.todo.append("update the page of build notes: it has the old version")
         for place, source in self.old.sources.items():
             name = place[-1]
             its = version if source is torch else version_for(version, name)
@@ -301,7 +185,7 @@ class ReleaseMove:
             if its is None:
                 self._leave_out(name, f"no version for PyTorch {version} is known")
                 continue
-            self._set(f"PyTorch {version}", place, **_source(name, source, its, is_of_pin))
+            self.set(f"PyTorch {version}", place, **_source(name, source, its, is_of_pin))
             keeps = isinstance(source, Companion) and source.patches == "keep"
             if keeps and not (source.is_of_pin or is_of_pin):
                 self.todo.append(f"check whether the patches of nixpkgs apply to {name} {its}")
@@ -311,9 +195,9 @@ class ReleaseMove:
         if name not in (has := self.old.companion.packages):
             there = f"there are {', '.join(has)}" if has else "it has none"
             raise BuildPytorchError(f'--without "{name}": no companion of {self.name}; {there}')
-        place = (*self._place, "companion", name)
+        place = (*self.place, "companion", name)
         self.values = {trail: each for trail, each in self.values.items() if trail[:-1] != place}
-        self._set(f"left out, {why}", ("companion",), **{name: LEFT_OUT})
+        self.set(f"left out, {why}", ("companion",), **{name: LEFT_OUT})
 
     def _move_cuda(self) -> None:
         """Set the CUDA and the package set that has it; a set that the pin lacks is assumed."""
@@ -326,15 +210,15 @@ class ReleaseMove:
         if not package_set:
             self._lacks(f"CUDA {version}", self._known[self.pin].cuda.values())
             package_set = f"cudaPackages_{underscored(version)}"
-            self._set(reason, ("pin", self.pin, "cuda"), **{package_set: version})
+            self.set(reason, ("pin", self.pin, "cuda"), **{package_set: version})
         if package_set != old.package_set:
-            self._set(reason, ("cuda",), package_set=package_set)
+            self.set(reason, ("cuda",), package_set=package_set)
         if version == old.version:
             return
-        self._set(reason, ("cuda",), version=version)
+        self.set(reason, ("cuda",), version=version)
         if known := known_hardware.load().cuda.get(version):
             facts = {key: getattr(known, key) for key in ("driver", "source", "checked")}
-            self._set(reason, ("cuda",), **facts)
+            self.set(reason, ("cuda",), **facts)
         else:
             at = f"release.{self.beside or self.name}.cuda.driver"
             self.todo.append(f"check the oldest driver of CUDA {version}: {at} is unchanged")
@@ -378,11 +262,11 @@ class ReleaseMove:
             for was, now in self._renamed():
                 new = new.replace(was, now)
             if new != text:
-                self._set("names contain the versions", tuple(table), **{str(key): new})
+                self.set("names contain the versions", tuple(table), **{str(key): new})
 
     def _renamed(self) -> list[tuple[str, str]]:
         """Return the parts of names that contain versions which change, old and new."""
-        old, torch = self.old, self.values.get((*self._place, "torch", "version"))
+        old, torch = self.old, self.values.get((*self.place, "torch", "version"))
         new_torch = str(torch.value) if torch else None
         old_cuda = old.cuda.version if old.cuda else ""
         versions: list[tuple[str, str | None, Callable[[str], str]]] = [

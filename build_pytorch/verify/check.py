@@ -135,7 +135,9 @@ class Context:
         return (*self.recipes, *self.unreadable)
 
     def matrix_finding(self, table: str, found: str, expected: str, fix: str = "") -> Finding:
-        """Return a finding at a table of matrix.toml, such as `[cpu.avx2]`."""
+        """Return a finding at a table of matrix.toml, such as `[cpu.avx2]`, or one above it."""
+        while f"\n{table}" not in self.matrix.text and "." in table:  # its keys are dotted
+            table = f"{table.rpartition('.')[0]}]"
         line = self.matrix.text.partition(f"\n{table}")[0].count("\n") + 2
         return Finding(found, expected, path=paths.MATRIX, line=line, fix=fix)
 

@@ -22,6 +22,12 @@ from build_pytorch.verify.recipe_facts import (
 
 CHECKS: Final = CheckList(FACTS)
 
+_OF_CUPTI: Final = (
+    "CUDA_cupti_LIBRARY",
+    "CUDAToolkit_CUPTI_INCLUDE_DIR",
+    "CUPTI_LIBRARY_PATH",
+    "CUPTI_INCLUDE_DIR",
+)
 _FLAGS_OF_NIXPKGS: Final = ("-DPYTHON_SIX", "-DCUDAToolkit", "-DCMAKE_CUDA_COMPILER_TOOLKIT")
 
 
@@ -129,6 +135,11 @@ def eval_cuda_packages(variant: Variant, facts: Facts) -> Iterator[Finding]:
 def eval_cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
     wanted = _cmake_flags(variant)
     flags = list(map(str, facts.list("cmakeFlags")))
+    for name in _OF_CUPTI if variant.has_cupti_flags else ():
+        found = [flag for flag in flags if re.fullmatch(rf"-D{name}=/\S*-cuda_cupti\S*", flag)]
+        if not found:
+            yield Finding(f"cmakeFlags without -D{name}", "a path of cuda_cupti")
+        wanted += found
     for flag in wanted:
         if flag not in flags:
             yield Finding(f"cmakeFlags without {flag}", flag)

@@ -11,7 +11,7 @@ import fnmatch
 import functools
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from msgspec import Struct
 from build_pytorch.base import files, foreign_json, outputs, paths
 from build_pytorch.base.console import shortened
 from build_pytorch.matrix import field_types as ft
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.source_tables import TomlTable
 from build_pytorch.matrix.tables import Release
 from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
@@ -109,6 +110,14 @@ def shown_by(text: SourceText) -> str:
     return (text.wheel or in_wheel(text.file)).removeprefix("-")
 
 
+def replaced(matrix: Matrix, release: Release, recipes: Iterable[str]) -> list[SourceText]:
+    """Return what recipes of a release replace, and nixpkgs for a source in place of its own."""
+    pin = matrix.pins[release.nixpkgs.pin].torch
+    known = () if release.torch.is_of_pin else of_nixpkgs()
+    of_pin = [text for text in known if pin in text.expressions]
+    return list(dict.fromkeys([*(t for each in recipes for t in of_recipe(each)), *of_pin]))
+
+
 def _texts(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
     """Yield each text of each release, or why it cannot be looked up."""
     for name, release in context.matrix.releases.items():
@@ -121,14 +130,11 @@ def _of_release(
     context: Context, name: str, release: Release, recipes: list[str]
 ) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
     version, pin = release.torch.version, context.matrix.pins[release.nixpkgs.pin].torch
-    found = dict.fromkeys(text for recipe in recipes for text in of_recipe(recipe))
-    if not release.torch.is_of_pin:
-        known = [text for text in of_nixpkgs() if pin in text.expressions]
-        found |= dict.fromkeys(known)
-        if not known:
-            yield name, f"not known what nixpkgs replaces for its PyTorch {pin}"
+    is_read = any(pin in text.expressions for text in of_nixpkgs())
+    if not (release.torch.is_of_pin or is_read):
+        yield name, f"not known what nixpkgs replaces for its PyTorch {pin}"
     wheel = None if release.torch.is_nightly else stored(context.matrix.root, version)
-    for text in found:
+    for text in replaced(context.matrix, release, recipes):
         subject = f"{name}: {text.file}: {' '.join(text.text.split())}".removesuffix(": ")
         if not (place := shown_by(text)):
             yield subject, "what is in no wheel cannot be seen"
