@@ -27,10 +27,7 @@
   });
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", () => { location.hash = ""; });
-  more.addEventListener("click", () => {
-    most = rows.length;
-    filter();
-  });
+  more.addEventListener("click", () => { most = rows.length; filter(); });
   addEventListener("hashchange", () => {
     filter();
     if (location.hash.includes("=")) heading.scrollIntoView();
