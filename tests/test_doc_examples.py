@@ -54,6 +54,7 @@ VARYING: Final = (
     (r"\b\d+:\d\d(:\d\d)?\b|\b\d+(\.\d+)? (s|min|h|MiB|GiB)\b", "<amount>"),
     (r"[0-9a-z]{32}-(?=[a-z])", "<hash>-"),
     (r"\b\d+ checks: \d+ passed(, \d+ skipped)?", "<checks>"),
+    (r"(?m)^skipped: .*; -v says why\n(  Debian: .*\n)?", ""),  # of what is installed
     (r"\d{8}T\d{6}[\d.-]*\d", "<stamp>"),
     (r"\b[\d,]+ days? old\b", "<age>"),
     (r"\n\S+: checked on [\d-]+, more than a year ago; check it again", ""),  # from next year on

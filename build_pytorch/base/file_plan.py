@@ -49,10 +49,12 @@ class Change(Struct, frozen=True, kw_only=True):
     reason: str
     old: bytes | None = None
     new: bytes | None = None
-    group: str = ""
 
-    def diff(self) -> str:
-        """Return the change as a unified diff; empty if the content stays."""
+    def diff(self, context: int = 3) -> str:
+        """Return the change as a unified diff; empty if the content stays.
+
+        `context`: the lines that stay before and after each changed one.
+        """
         import difflib  # 5 ms, and most runs show no diff
 
         before, after = (
@@ -63,7 +65,7 @@ class Change(Struct, frozen=True, kw_only=True):
         target = "/dev/null" if self.new is None else f"b/{self.path}"
         return "".join(
             line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-            for line in difflib.unified_diff(before, after, source, target)
+            for line in difflib.unified_diff(before, after, source, target, n=context)
         )
 
 
@@ -101,14 +103,13 @@ class Tree:
             return True
 
 
-def plan_text(  # noqa: PLR0913 - the three that explain the plan are keywords
+def plan_text(
     tree: Tree,
     path: str,
     text: str,
     *,
     hand_written: Literal["refuse", "rewrite", "keep"] = "refuse",
     reason: str = "",
-    group: str = "",
 ) -> Change:
     """Plan a file that is generated whole and carries a digest.
 
@@ -123,8 +124,8 @@ def plan_text(  # noqa: PLR0913 - the three that explain the plan are keywords
     try:
         old = tree.read(path)
     except OSError as error:
-        return unreadable(path, error, group)
-    change = functools.partial(Change, path=path, old=old, new=new, group=group)
+        return unreadable(path, error)
+    change = functools.partial(Change, path=path, old=old, new=new)
     if old is None:
         return change(action=Action.CREATE, reason="missing")
     if old == new:
@@ -183,9 +184,9 @@ def _origin(current: str, text: str) -> str:
     return "edited by hand" if digest.has_digest(current) else _HAND_WRITTEN
 
 
-def plan_kept(tree: Tree, path: str, text: str, reason: str, group: str = "") -> Change:
+def plan_kept(tree: Tree, path: str, text: str, reason: str) -> Change:
     """Plan a file that is written by hand: `text` is only for a file that is missing."""
-    change = plan_text(tree, path, text, group=group)
+    change = plan_text(tree, path, text)
     if change.old is None or change.action is Action.UNCHANGED:
         return change
     return structs.replace(change, action=Action.KEPT, reason=f"written by hand: {reason}")
@@ -205,10 +206,10 @@ def plan_delete(tree: Tree, path: str, reason: str) -> Change | None:
     return Change(path=path, action=action, reason=reason, old=old)
 
 
-def unreadable(path: str, error: OSError, group: str = "") -> Change:
+def unreadable(path: str, error: OSError) -> Change:
     """Refuse to change a path that exists but is not a readable file."""
     reason = f"cannot be read: {error.strerror}; remove it by hand"
-    return Change(path=path, action=Action.REFUSED, reason=reason, group=group)
+    return Change(path=path, action=Action.REFUSED, reason=reason)
 
 
 def apply(root: Path, changes: Sequence[Change]) -> None:
@@ -234,22 +235,50 @@ def apply(root: Path, changes: Sequence[Change]) -> None:
         files.write_all(root, {change.path: change.new for change in writes})
 
 
-def print_plan(screen: Screen, title: str, changes: Sequence[Change]) -> None:
-    """Print a line for each change, and one for all unchanged files of a group and reason."""
-    screen.line(screen.paint(title, "bold"))
-    for group in dict.fromkeys(change.group for change in changes):
-        members = [change for change in changes if change.group == group]
-        unchanged = [change for change in members if change.action is Action.UNCHANGED]
-        rows = [(c.action, c.path, c.reason) for c in members if c not in unchanged]
-        for reason, number in Counter(change.reason for change in unchanged).items():
-            path = next(change.path for change in unchanged if change.reason == reason)
-            rows.append((Action.UNCHANGED, path if number == 1 else f"{number} files", reason))
-        label = f"{group:<5} " if group else ""
-        for action, what, reason in rows:
-            head = f"  {label}{action:<9}  "
-            gap = " " if len(f"{head}{what}: {reason}") <= WIDTH else "\n    "
-            painted = screen.paint(head, _COLOURS.get(action, ""))
-            screen.line(f"{painted}{visible(what)}:{gap}{visible(reason)}")
+_PLAIN: Final = {"missing", "out of date", "as generated"}
+"""Reasons that an action implies."""
+_MOST_ROWS: Final = 4
+"""Files of one action that are printed one by one; more are counted by folder."""
+
+
+def _by_folder(changes: Sequence[Change]) -> list[tuple[str, str]]:
+    """Return a row for all files of a folder of the root with one reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for change in changes:
+        top = "/".join(change.path.split("/", 1)[:-1])
+        groups.setdefault((f"{top}/" if top else change.path, change.reason), []).append(
+            change.path
+        )
+    return [
+        (paths_[0], reason)
+        if len(paths_) == 1
+        else (folder, f"{len(paths_)} files{'' if reason in _PLAIN else ', ' + reason}")
+        for (folder, reason), paths_ in groups.items()
+    ]
+
+
+def print_plan(
+    screen: Screen, changes: Sequence[Change], *, verbose: bool = False, suffix: str = ""
+) -> None:
+    """Print what changes by file, or by folder where it is much, and the totals.
+
+    If verbose, each file that changes, and the folders of those that do not.
+    """
+    counts = totals(changes)
+    for action in map(Action, counts):
+        is_same = action is Action.UNCHANGED
+        members = [change for change in changes if change.action is action]
+        rows = [(change.path, change.reason) for change in members]
+        if is_same or (len(rows) > _MOST_ROWS and not verbose):
+            rows = _by_folder(members)
+        for what, reason in rows if verbose or not is_same else ():
+            head = f"  {action:<9}  "
+            why = "" if reason in _PLAIN else f": {visible(reason)}"
+            if len(f"{head}{what}{why}") > WIDTH:
+                why = why.replace(" ", "\n    ", 1)
+            screen.line(f"{screen.paint(head, _COLOURS.get(action, ''))}{visible(what)}{why}")
+    parts = ", ".join(f"{number} {action}" for action, number in counts.items())
+    screen.line(f"Total: {parts or 'nothing to do'}{suffix}")
 
 
 _COLOURS: Final = {
@@ -264,4 +293,5 @@ _COLOURS: Final = {
 
 def totals(changes: Iterable[Change]) -> dict[str, int]:
     """Return the number of changes of each action that occurs."""
-    return dict(Counter(str(change.action) for change in changes))
+    counts = Counter(change.action for change in changes)
+    return {str(action): counts[action] for action in Action if action in counts}

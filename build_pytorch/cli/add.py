@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from build_pytorch.base.console import Screen, some
+from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import AddOptions
 from build_pytorch.cli.matrix_change import carry_out, change_release, plan_files, wanted_versions
@@ -42,17 +42,13 @@ def run(options: AddOptions) -> int:
     if new.text == old.text:
         screen.line("nothing to do: matrix.toml has it")
         return EXIT_OK
-    before = {package.path for package in old.packages}
-    added = [package.id for package in new.packages if package.path not in before]
     todo = list(draft.todo)
     for key, pin in new.pins.items():
         if key not in old.pins and not pin.sha256:
             todo.append(f"pin.{key} has no hash; run `invoke prefetch --only nixpkgs`")
-    if added:
-        todo.append(f"build one of the new packages before the others: {some(added)}")
-    else:
+    if len(new.packages) == len(old.packages):
         todo.append("no group names it yet; `invoke add` with a variant such as sm90-armv9 does")
-    return carry_out(old, new, plan_files(old, new), todo, dry_run=options.dry_run)
+    return carry_out(old, new, plan_files(old, new), todo, options)
 
 
 def _add_release(old: Matrix, options: AddOptions) -> int:

@@ -27,7 +27,8 @@ _Release = Annotated[str, "NAME", "only variants of this release"]
 _File = Path | None
 _Root = Annotated[Path, "DIR", "the checkout to work on (default: this one)"]
 _Json = Annotated[bool, "print the result as JSON"]
-_Verbose = Annotated[bool, "show all checks, also those that passed, and notes"]
+_Verbose = Annotated[bool, "print all: each file, reason, check and note"]
+_DryRun = Annotated[bool, "do everything except writing"]
 _Check = Annotated[bool, "write nothing; exit 1 if a file would change (CI, pre-commit)"]
 _Store = Annotated[str, "URL", "count the results of this binary cache, too (needs Nix)"]
 _Many = Annotated[int, Meta(ge=1, le=100000)]
@@ -117,7 +118,14 @@ class PrefetchOptions(CommandOptions, frozen=True):
     json: _Json = False
 
 
-class AddOptions(CommandOptions, frozen=True):
+class ChangeOptions(CommandOptions, frozen=True):
+    """The options of all commands that change matrix.toml and the files that follow from it."""
+
+    dry_run: _DryRun = False
+    verbose: _Verbose = False
+
+
+class AddOptions(ChangeOptions, frozen=True):
     what: Annotated[
         _Words, "WHAT", "sm75 or 'RTX 2080', cpu avx, sm90-armv9, companion NAME, or release NAME"
     ] = ()
@@ -134,11 +142,14 @@ class AddOptions(CommandOptions, frozen=True):
     assume: _Assume = ""
     without: _Without = ()
     pre: _Pre = False
-    dry_run: Annotated[bool, "do everything except writing"] = False
     timeout: _Minutes = 60
 
 
-class BumpOptions(CommandOptions, frozen=True):
+class RemoveOptions(ChangeOptions, frozen=True):
+    what: Annotated[_Words, "WHAT", "a release, or variants: ids or patterns such as 'sm61-*'"] = ()
+
+
+class BumpOptions(ChangeOptions, frozen=True):
     torch: Annotated[str, "VERSION", "PyTorch version to move to, such as 2.11.0"] = ""
     nixpkgs: _Nixpkgs = ""
     cuda: Annotated[str, "VERSION", "CUDA version to move to, such as 13.1"] = ""
@@ -151,15 +162,13 @@ class BumpOptions(CommandOptions, frozen=True):
     as_: Annotated[str, "NAME", "make a new release of this name beside the old one"] = ""
     pre: _Pre = False
     assume: _Assume = ""
-    dry_run: Annotated[bool, "do everything except writing"] = False
     timeout: _Minutes = 60
 
 
-class VendorOptions(CommandOptions, frozen=True):
+class VendorOptions(ChangeOptions, frozen=True):
     what: Annotated[_Words, "WHAT", "cuda-packages: files with CUDA packages, for wrappers"] = ()
     from_: Annotated[_File, "DIR", "root of a checkout of the repository with the files"] = None
     release: Annotated[str, "NAME", "the release, if several take CUDA packages"] = ""
-    dry_run: Annotated[bool, "do everything except writing"] = False
 
 
 class OutdatedOptions(CommandOptions, frozen=True):
@@ -379,6 +388,7 @@ COMMANDS: Final = {
         Command("verify", "Check recipes and docs; exit 1 on errors.", VerifyOptions),
         Command("prefetch", "Fetch the hashes of all sources for matrix.toml.", PrefetchOptions),
         Command("add", "Add a GPU, an ISA, a variant or a release to matrix.toml.", AddOptions),
+        Command("remove", "Remove a release or variants from matrix.toml.", RemoveOptions),
         Command("bump", "Move a release to another PyTorch, nixpkgs or CUDA.", BumpOptions),
         Command("vendor", "Copy files of another repository into this one.", VendorOptions),
         Command("outdated", "List newer PyTorch and nixpkgs, and old facts.", OutdatedOptions),

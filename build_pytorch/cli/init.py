@@ -36,7 +36,8 @@ def run(options: InitOptions) -> int:
     changes = [_change(folder, path, text) for path, text in texts.items()]
     file_plan.apply(folder, changes)
     screen = Screen(sys.stdout)
-    file_plan.print_plan(screen, f"New project for {variants[0].id}", changes)
+    screen.line(f"New project for {variants[0].id}")
+    file_plan.print_plan(screen, changes)
     where = f"cd {shlex.quote(str(folder))} && " if options.what else ""
     screen.command("Next: ", f"{where}git init -q && {paths.SCRIPT} all && git add .")
     return EXIT_OK

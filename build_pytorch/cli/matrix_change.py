@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from packaging.version import Version
 
 from build_pytorch.base import digest, file_plan, files, paths
-from build_pytorch.base.console import Screen, counted
+from build_pytorch.base.console import Screen, counted, some
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, print_plan
-from build_pytorch.cli.commands import AddOptions, BumpOptions
+from build_pytorch.cli.commands import AddOptions, BumpOptions, ChangeOptions
 from build_pytorch.generate import docs, rendering
 from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.generate.recipes import nixpkgs_imports
@@ -39,13 +41,15 @@ def plan_files(old: Matrix, new: Matrix) -> list[Change]:
     imports = nixpkgs_imports(new, texts)
     changes += [plan_text(tree, path, texts[path]) for path in imports]
     kept = {*imports, *(package.path for package in new.packages)}
-    former = [package.path for package in old.packages]
-    former += nixpkgs_imports(old, rendering.texts(old))
-    for path in dict.fromkeys(former):
+    ids = {package.id for package in new.packages}
+    former = {package.path: package.id for package in old.packages}
+    former |= dict.fromkeys(nixpkgs_imports(old, rendering.texts(old)), "")
+    for path, name in former.items():
         if path not in kept and (data := tree.read(path)) is not None:
             is_ours = digest.is_intact(data.decode("utf-8", errors="replace"))
             action = Action.DELETE if is_ours else Action.REFUSED
-            reason = "has another name now" if is_ours else "edited by hand, and has another name"
+            reason = "has another name now" if name in ids else "no longer in matrix.toml"
+            reason = reason if is_ours else f"edited by hand, and {reason.removesuffix(' now')}"
             changes.append(Change(path=path, action=action, reason=reason, old=data))
     return [*changes, *docs.plan(new, texts, tree)]
 
@@ -130,16 +134,46 @@ def change_release(
         fetched.append(item)
     text = matrix_editor.edited(text, new_values(fetched))
     new = matrix_reader.parse(text, root=old.root)
-    todo = [*notes, *todo, "build one variant before the others"]
+    todo = [*notes, *todo]
     recipes = [rendering.texts(new)[variant.path] for variant in own]
     replaced = source_texts.replaced(new, release, recipes) if own else ()
     if unseen := dict.fromkeys(t.file for t in replaced if not source_texts.shown_by(t)):
-        todo.append(f"no wheel shows the texts to replace in {', '.join(unseen)}")
-    return carry_out(old, new, plan_files(old, new), todo, dry_run=options.dry_run)
+        todo.append(f"no wheel shows the texts to replace in {some(list(unseen))}")
+    return carry_out(old, new, plan_files(old, new), todo, options)
+
+
+def _next_steps(new: Matrix, planned: Sequence[Change]) -> Iterator[str]:
+    """Yield what to do with new recipes: track them, and build one of them before the others."""
+    written = {change.path for change in planned if change.action.writes}
+    if any(it.action is Action.CREATE and it.path.endswith(".nix") for it in planned):
+        yield "`git add -A`, as Flox sees only files that Git tracks"
+    possible = [v for v in new.variants if v.path in written and not v.impossible]
+    here = [v for v in possible if v.platform == f"{platform.machine()}-linux"]
+    if first := min(here or possible, key=lambda v: v.cpu.level, default=None):
+        yield f"build one variant before the others: `invoke build {first.id}`"
+
+
+_MOST_LINES: Final = 8
+"""Changed lines of matrix.toml that are printed; `-v` prints the whole diff."""
+
+
+def _show_diff(change: Change, options: ChangeOptions, screen: Screen) -> None:
+    """Print how matrix.toml changes."""
+    if options.verbose:
+        screen.diff(change.diff())
+        return
+    lines = [line for line in change.diff(0).splitlines()[2:] if not line.startswith("@")]
+    screen.diff("\n".join(lines[:_MOST_LINES]))
+    if left := len(lines[_MOST_LINES:]):
+        screen.line(f"... {counted(left, 'more changed line')} of matrix.toml; -v prints them")
 
 
 def carry_out(
-    old: Matrix, new: Matrix, planned: list[Change], todo: Iterable[str], *, dry_run: bool
+    old: Matrix,
+    new: Matrix,
+    planned: list[Change],
+    todo: Iterable[str],
+    options: ChangeOptions,
 ) -> int:
     """Print the diff and the plan, verify the recipes, write them, print what is left to do.
 
@@ -147,21 +181,25 @@ def carry_out(
     pass verification. Raises WriteError.
     """
     screen = Screen(sys.stdout)
-    screen.diff(matrix_editor.change(old.root / paths.MATRIX, old.text, new.text).diff())
-    print_plan(screen, "Files", planned)
+    _show_diff(matrix_editor.change(old.root / paths.MATRIX, old.text, new.text), options, screen)
+    print_plan(screen, planned, verbose=options.verbose)
     if refused := [change for change in planned if change.action is Action.REFUSED]:
         screen.line(f"{counted(len(refused), 'file')} edited by hand: nothing was written.")
         return EXIT_FINDINGS
     result = verify_planned(new, planned)
     if result.exit_code != EXIT_OK:
-        reports.show(result, screen)
+        reports.show(result, screen, verbose=options.verbose)
         screen.line("The new recipes do not pass verification: nothing was written.")
         return EXIT_FINDINGS
-    screen.line(f"Verification: {result.summary}")
-    if not dry_run:
+    if result.severities["warning"]:
+        reports.show(result, screen, verbose=options.verbose)
+    else:
+        screen.fold("", result.summary, indent=2)
+    if not options.dry_run:
         file_plan.apply(old.root, planned)
-    screen.line("Dry run: nothing was written." if dry_run else "Written.")
-    screen.line("Still to be checked by a person:")
-    for note in dict.fromkeys(todo):
+    screen.line("Dry run: nothing was written." if options.dry_run else "Written.")
+    notes = list(dict.fromkeys([*todo, *_next_steps(new, planned)]))
+    screen.line("Next:" if notes else "Next: git diff")
+    for note in notes:
         screen.fold("  - ", note, indent=4)
     return EXIT_OK

@@ -27,7 +27,7 @@ def run(options: PagesOptions) -> int:
         file_plan.apply(options.root, [change])
     screen = Screen(sys.stderr)
     suffix = " (nothing written)" if options.check else ""
-    file_plan.print_plan(screen, f"Pages: {len(text.encode()) >> 10} KiB{suffix}", [change])
+    file_plan.print_plan(screen, [change], suffix=suffix)
     if change.action is Action.REFUSED:
         screen.diff(change.diff())
     pending = options.check and change.action.writes

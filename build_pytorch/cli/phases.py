@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 
 from build_pytorch.base import file_plan, git
-from build_pytorch.base.console import Screen, counted, print_json
+from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.base.file_plan import Action, Change, Tree, totals
 from build_pytorch.cli.commands import PhaseOptions
@@ -77,7 +78,7 @@ def run(options: PhaseOptions) -> int:
     counts = totals(everything)
     code = EXIT_FINDINGS if Action.REFUSED in counts or (pending and options.check) else EXIT_OK
     if screen:
-        _show(screen, plans, counts, options)
+        _show(screen, everything, options)
     if context and pending and screen:
         screen.line("Verification not run: the files above are not written yet.")
     result = verification.run_checks(context) if context and not pending else None
@@ -117,21 +118,18 @@ def _refuse_ignored_folders(matrix: Matrix, root: Path) -> None:
         raise BuildPytorchError(f"{what}; name another folder, or change .gitignore")
 
 
-def _show(
-    screen: Screen,
-    plans: Mapping[Phase, Sequence[Change]],
-    counts: Mapping[str, int],
-    options: PhaseOptions,
-) -> None:
-    for phase, planned in plans.items():
-        title = f"Phase {phase.number}: {phase}, {counted(len(planned), 'file')}"
-        file_plan.print_plan(screen, title, planned)
-        for change in planned:
-            if _has_diff(change, options):
-                screen.diff(change.diff())
-    parts = ", ".join(f"{counts[action]} {action}" for action in Action if action in counts)
+_MOST_DIFFS: Final = 3
+"""Refused files whose diffs are printed; `-v` prints all."""
+
+
+def _show(screen: Screen, changes: Sequence[Change], options: PhaseOptions) -> None:
     suffix = " (nothing written)" if options.is_read_only else ""
-    screen.line(f"Total: {parts or 'nothing to do'}{suffix}")
+    refused = [change for change in changes if change.action is Action.REFUSED]
+    left_out = () if options.verbose or options.diff else refused[_MOST_DIFFS:]
+    for change in changes:
+        if _has_diff(change, options) and change not in left_out:
+            screen.diff(change.diff())
+    file_plan.print_plan(screen, changes, verbose=options.verbose, suffix=suffix)
 
 
 def _has_diff(change: Change, options: PhaseOptions) -> bool:

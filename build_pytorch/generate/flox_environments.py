@@ -26,18 +26,34 @@ def plan(matrix: Matrix, tree: Tree) -> Iterator[Change]:
     for folder, packages in environments(matrix).items():
         if folder == "." and paths.is_clone(tree.root):
             continue
-        name = "-".join(["build-pytorch", *PurePath(folder.removeprefix("releases/")).parts])
-        systems = ", ".join(f'"{system}"' for system in _systems(packages))
-        texts = {
-            "env.json": f'{{\n  "name": "{name}",\n  "version": 1\n}}\n',
-            "env/manifest.toml": "# It holds the recipes in ../pkgs and installs nothing.\n"
-            f"version = 1\n\n[options]\nsystems = [{systems}]\n",
-        }
-        for file, text in texts.items():
-            path = f"{folder}/.flox/{file}".removeprefix("./")
+        for path, text in _texts(folder, packages).items():
             if tree.read(path) is None:
                 new = text.encode()
                 yield Change(path=path, action=Action.CREATE, reason="missing", new=new)
+
+
+def plan_removal(old: Matrix, new: Matrix, tree: Tree) -> Iterator[Change]:
+    """Plan to delete the files of environments that hold no recipe now, unless edited by hand."""
+    for folder in environments(old).keys() - environments(new).keys() - {"."}:
+        for path, text in _texts(folder, environments(old)[folder]).items():
+            if (data := tree.read(path)) is None:
+                continue
+            is_ours = data == text.encode()
+            action = Action.DELETE if is_ours else Action.UNKNOWN
+            reason = "its environment has no recipe now" + ("" if is_ours else "; edited by hand")
+            yield Change(path=path, action=action, reason=reason, old=data)
+
+
+def _texts(folder: str, packages: list[Package]) -> dict[str, str]:
+    """Return the files of a new environment by path."""
+    base = f"{folder}/.flox".removeprefix("./")
+    name = "-".join(["build-pytorch", *PurePath(folder.removeprefix("releases/")).parts])
+    systems = ", ".join(f'"{system}"' for system in _systems(packages))
+    return {
+        f"{base}/env.json": f'{{\n  "name": "{name}",\n  "version": 1\n}}\n',
+        _MANIFEST % base: "# It holds the recipes in ../pkgs and installs nothing.\n"
+        f"version = 1\n\n[options]\nsystems = [{systems}]\n",
+    }
 
 
 def faults(matrix: Matrix, tree: Tree) -> Iterator[tuple[str, str, str]]:

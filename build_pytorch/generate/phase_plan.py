@@ -54,15 +54,15 @@ def _entries(matrix: Matrix, names: Iterable[str]) -> dict[str, Cleanup]:
 
 def plan_recipe(matrix: Matrix, tree: Tree, package: Package, text: str) -> Change:
     """Plan the recipe of a package, which matrix.toml may leave to a person. Raises LinkError."""
-    path, group = package.path, package.variant.gpu_label
+    path = package.path
     if manual := matrix.manual.get(path):
-        return plan_kept(tree, path, text, manual.reason, group)
+        return plan_kept(tree, path, text, manual.reason)
     entry = _entries(matrix, matrix.releases).get(path)
     action: Literal["refuse", "rewrite", "keep"] = "refuse"
     if entry and entry.action != "delete":
         action = entry.action
     reason = entry.reason if entry else ""
-    return plan_text(tree, path, text, hand_written=action, reason=reason, group=group)
+    return plan_text(tree, path, text, hand_written=action, reason=reason)
 
 
 def _clean_up(matrix: Matrix, tree: Tree, names: Iterable[str]) -> Iterator[Change]:
@@ -127,7 +127,7 @@ def _recipes(phase: Phase, matrix: Matrix, tree: Tree, release: str) -> Iterator
     texts = rendering.texts(matrix)
     for path, variants in recipes.nixpkgs_imports(matrix, texts).items():
         if variants[0].phase is phase and release in {"", variants[0].release_name}:
-            yield plan_text(tree, path, texts[path], group=variants[0].gpu_label)
+            yield plan_text(tree, path, texts[path])
     if matrix.variants[0].phase is phase:
         yield from _shared_files(matrix, tree)
     for package in matrix.packages:

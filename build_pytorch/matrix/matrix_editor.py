@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -112,9 +113,21 @@ def with_table(
 
 
 def without_table(text: str, header: Trail) -> str:
-    """Return the text without a table; the text itself if it has none."""
-    start, end = TomlLines(text).span(header) or (0, 0)
-    return f"{text[:start]}{text[end:].lstrip()}" if end else text
+    """Return the text without a table and what is above it as a comment; other tables stay."""
+    for start, end in reversed(TomlLines(text).runs(header)):
+        before = re.sub(r"(?m)(^(#.*)?\n)+\Z", "", text[:start])
+        text = f"{before}\n{text[end:].lstrip(chr(10))}" if before else text[end:].lstrip()
+    return text
+
+
+def without_element(text: str, trail: Trail, position: int) -> str:
+    """Return the text without an element of a list or of an array of tables."""
+    document: Any = tomlkit.parse(text)
+    found = document
+    for step in trail:
+        found = found[step]
+    del found[position]
+    return tomlkit.dumps(document)
 
 
 def with_new_table(text: str, header: Trail, values: Mapping[str, Any]) -> str:

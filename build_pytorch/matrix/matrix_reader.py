@@ -6,6 +6,7 @@ It also finds the lines of values and of syntax errors, which no TOML parser for
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import tomllib
 from collections import Counter
@@ -262,6 +263,19 @@ class TomlLines:
         """Return the offsets of the first statement of a value or table and after its last one."""
         found = [each for each in self._statements if each[-1][: len(trail)] == trail]
         return (found[0][0], found[-1][1]) if found else None
+
+    def runs(self, trail: Trail) -> list[tuple[int, int]]:
+        """Return the offsets of the statements of a table, as runs of those without others between.
+
+        A run begins with its first statement and ends after its last one.
+        """
+        found = []
+        keyed = itertools.groupby(self._statements, lambda each: each[-1][: len(trail)] == trail)
+        for is_inside, run in keyed:
+            statements = list(run)
+            if is_inside:
+                found.append((statements[0][0], statements[-1][1] + 1))
+        return found
 
     def at(self, offset: int) -> tuple[int, Trail]:
         """Return the line and the path of the statement that holds an offset, or is before it."""

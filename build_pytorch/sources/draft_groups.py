@@ -40,17 +40,18 @@ class DraftGroups:
         return self._matrix
 
     def inherited_groups(self, move: ReleaseMove) -> tuple[Group, ...]:
-        """Return the groups of a release that its new CUDA compiles for; only those of wanted GPUs.
+        """Return the groups of a release, without what its new CUDA does not compile for.
+
+        Nor what no machine has, and only those of wanted GPUs. Those of the release if all stay.
 
         Raises BuildPytorchError for a GPU that none of them has.
         """
         old, cuda, gpus = move.old, move.old.cuda, move.wanted.gpus
-        if not gpus and (cuda is None or not move.wanted.cuda):
-            return old.group
         cuda = cuda and structs.replace(cuda, version=move.wanted.cuda or cuda.version)
         groups = []
         for group in old.group:
             keys = [key for key in group.gpu if compiles(cuda, self.matrix.gpus[key])]
+            keys = [key for key in keys if group.platform in self.matrix.gpus[key].hosts]
             keys = [key for key in keys if not gpus or key in gpus]
             if keys or (group.kind != "gpu" and not gpus):
                 impossible = tuple(pair for pair in group.impossible if pair.gpu in keys)
@@ -63,7 +64,14 @@ class DraftGroups:
                 on = f" that CUDA {cuda.version} compiles for" if cuda else ""
                 known = ", ".join(dict.fromkeys(key for group in old.group for key in group.gpu))
                 raise BuildPytorchError(f"{what}{on}: {known}")
-        return tuple(groups)
+        is_same = [group.gpu for group in groups] == [group.gpu for group in old.group]
+        return old.group if is_same else tuple(groups)
+
+    def own_groups(self, name: str) -> None:
+        """Write the groups that a release inherits, so that they can be changed."""
+        if not matrix_editor.has(self.text, ("release", name, "group")):
+            for inherited in self.matrix.releases[name].group:
+                self.append_group(name, inherited)
 
     def join(self, name: str, index: int, axis: str, key: str) -> None:
         """Add a GPU architecture or an ISA to a group of a release, which may inherit its groups.
@@ -80,9 +88,7 @@ class DraftGroups:
         else:
             levels = [cpus[each].level for each in group.cpu]
             position = 0 if cpus[key].level < min(levels) else len(levels)
-        if not matrix_editor.has(self.text, ("release", name, "group")):
-            for inherited in self.matrix.releases[name].group:
-                self.append_group(name, inherited)
+        self.own_groups(name)
         trail: Trail = ("release", name, "group", index, axis)
         self._edit(name, matrix_editor.with_element(self.text, trail, position, key))
 

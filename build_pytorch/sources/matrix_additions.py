@@ -226,10 +226,21 @@ class Draft(DraftGroups):
         fitting = [n for n, it in releases if any(g.platform == platform for g in it.group)]
         name = self._lacking(key, fitting, release)
         for index, group in enumerate(self.matrix.releases[name].group if name else ()):
-            known = (self._known.gpu.get(gpu) for gpu in group.gpu)
-            lacks_it = any(it and it.isas and key not in it.isas for it in known)
-            if group.platform == platform and not lacks_it:
+            gpus = tuple(gpu for gpu in group.gpu if self._is_possible(gpu, key))
+            if group.platform != platform:
+                continue
+            if gpus == group.gpu:
                 self.join(name, index, "cpu", key)
+            elif gpus:
+                title = f"{group.title}, {key}"
+                new = msgspec.structs.replace(group, title=title, gpu=gpus, cpu=(key,))
+                self.append_group(name, msgspec.structs.replace(new, impossible=()))
+
+    def _is_possible(self, gpu: str, isa: str) -> bool:
+        """Return whether a machine may have both."""
+        known = self._known.gpu.get(gpu)
+        has_it = not (known and known.isas) or isa in known.isas
+        return has_it and self.matrix.cpus[isa].platform in self.matrix.gpus[gpu].hosts
 
     def _add_variant(self, word: str, release: str, gpu_key: str, isa: str) -> None:
         """Add one variant: to a group that has only its GPU or only its ISA, or as a group."""

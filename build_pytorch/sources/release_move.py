@@ -160,7 +160,7 @@ class ReleaseMove(MovedValues):
         if triton and not triton.is_of_pin:
             self.set(reason, ("companion", "triton"), rev=rev, hash="", hash_of="")
         self.todo += (
-            "build one variant: texts that nixpkgs replaces and this source lacks stop it at once",
+            "a build stops at once for texts that nixpkgs replaces and this source lacks",
             f"compare the Triton of the pin with {commit.triton_rev}, for torch.compile",
         )
 

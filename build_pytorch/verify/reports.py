@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import platform
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 from urllib.parse import quote
@@ -15,7 +16,7 @@ from msgspec import Struct, convert, field
 from build_pytorch.base import console, files, foreign_json, outputs
 from build_pytorch.base.console import Screen, visible
 from build_pytorch.base.errors import WriteError
-from build_pytorch.verify.check import Finding
+from build_pytorch.verify.check import CheckOutcome, Finding
 from build_pytorch.verify.verification import VerificationResult
 
 _COLOURS: Final = {
@@ -62,25 +63,18 @@ def write_file(report_format: str, result: VerificationResult, path: Path) -> No
 
 
 def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -> None:
-    """Print findings, skipped checks by reason and the summary; if verbose, all checks first."""
-    screen.line(screen.paint("Verification", "bold"))
+    """Print findings, how to run what was skipped, and the summary; if verbose, all checks."""
     if verbose:
         _show_checks(result, screen)
-    for finding in result.findings:
-        place = f"{visible(finding.path)}:{finding.line}:"
-        head = f"{finding.severity}: {finding.check}"
-        gap = " " if len(f"{place} {head}") <= console.WIDTH else "\n  "
-        screen.line(f"{place}{gap}{screen.paint(head, _COLOURS[finding.severity])}")
-        screen.fold("    found:    ", visible(finding.found), indent=14)
-        screen.fold("    expected: ", visible(finding.expected), indent=14)
-        screen.fold("    fix:      ", visible(finding.fix), indent=14)
-    skipped: dict[str, list[str]] = {}
-    for outcome in result.outcomes:
-        if outcome.state == "skipped":
-            skipped.setdefault(outcome.reason, []).append(outcome.check.id)
-    for reason, checks in skipped.items():
-        what = checks[0] if len(checks) == 1 else f"{len(checks)} checks"
-        screen.fold("skipped: ", f"{what}: {visible(reason)}", "yellow")
+    groups: dict[object, list[Finding]] = {}
+    for number, finding in enumerate(result.findings):
+        alike = (finding.severity, finding.check, finding.found, finding.expected)
+        groups.setdefault(number if verbose else alike, []).append(finding)
+    for group in groups.values():
+        _show_finding(group, screen)
+    skipped = [outcome for outcome in result.outcomes if outcome.state == "skipped"]
+    if skipped and not verbose:
+        _show_skipped(skipped, screen)
     if verbose:
         for variant, derivation in result.derivations().items():
             screen.line(f"{variant}  {derivation}")
@@ -89,6 +83,44 @@ def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -
     screen.fold("", result.summary, indent=2)
     if result.strict_reason:
         screen.fold("", result.strict_reason, "yellow")
+
+
+def _show_finding(group: Sequence[Finding], screen: Screen) -> None:
+    """Print the first of findings that differ only in their place, and where the others are."""
+    finding, *others = group
+    place = f"{visible(finding.path)}:{finding.line}:"
+    head = f"{finding.severity}: {finding.check}"
+    gap = " " if len(f"{place} {head}") <= console.WIDTH else "\n  "
+    screen.line(f"{place}{gap}{screen.paint(head, _COLOURS[finding.severity])}")
+    screen.fold("    found:    ", visible(finding.found), indent=14)
+    screen.fold("    expected: ", visible(finding.expected), indent=14)
+    screen.fold("    fix:      ", visible(finding.fix), indent=14)
+    if others:
+        where = console.some([f"{each.path}:{each.line}" for each in others], 2)
+        screen.fold(
+            "    also in:  ", f"{console.counted(len(others), 'place')}: {where}", indent=14
+        )
+
+
+_NAMED: Final = 3
+"""Skipped checks that are named; more are counted."""
+_DEBIAN: Final = {
+    "Nix is not installed": "nix-bin",
+    "no gcc for x86_64-linux": "gcc-x86-64-linux-gnu",
+    "no gcc for aarch64-linux": "gcc-aarch64-linux-gnu",
+    f"no gcc for {platform.machine()}-linux": "gcc",
+}
+"""The packages of Debian that end a reason to skip checks."""
+
+
+def _show_skipped(skipped: Sequence[CheckOutcome], screen: Screen) -> None:
+    """Print which checks were skipped, and the one command that installs what they lack."""
+    names = [outcome.check.id for outcome in skipped]
+    what = ", ".join(names) if len(names) <= _NAMED else f"{len(names)} checks"
+    screen.fold("skipped: ", f"{what}; -v says why", "yellow")
+    said = " ".join(outcome.reason for outcome in skipped)
+    if packages := [package for reason, package in _DEBIAN.items() if reason in said]:
+        screen.command("  Debian: ", f"apt-get install {' '.join(packages)}")
 
 
 def _show_checks(result: VerificationResult, screen: Screen) -> None:

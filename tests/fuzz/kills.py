@@ -270,6 +270,8 @@ def builds(world: World, dice: random.Random, count: int) -> Counter[str]:
 CHANGES: Final = {
     "add": ["add", "cuda13_0/sm89-armv9"],
     "add release": ["add", "release", "other", "--like", "cuda12_8", "--python", "3.12"],
+    "remove": ["remove", "cuda12_8/sm61-avx", "cuda13_0/sm90-avx2"],
+    "remove release": ["remove", "cuda12_8"],
     "bump": ["bump", "--release", "cuda13_0", "--torch", "2.11.0", "--python", "3.12"],
     "vendor": ["vendor", "cuda-packages", "--release", "nightly"],
 }
@@ -280,6 +282,7 @@ class Verified:
     """The result of a verification that finds nothing."""
 
     exit_code, summary, findings, outcomes = 0, "", (), ()
+    severities: Final = Counter[str]()
 
 
 class ChangeKiller:
