@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from build_pytorch.base import paths
+from build_pytorch.base import files, paths
 from build_pytorch.base.console import counted
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.file_plan import Tree
@@ -45,13 +45,11 @@ def run(options: RemoveOptions) -> int:
 
 def _left(old: Matrix, new: Matrix, gone: Sequence[Package]) -> Iterator[str]:
     """Yield what no command deletes: evidence of builds, pins, and pages that are not generated."""
-    state = old.root / paths.STATE
-    names = {package.package for package in gone}
     ids = {(package.release_name, package.short_id) for package in gone}
-    folders = [path for path in state.glob(f"{LOGS}/*") if path.name in names]
+    folders = {f"{paths.STATE}/{LOGS}/{package.package}" for package in gone}
     links = [artefacts.link(old.root, package) for package in gone]
     counts = {
-        "log": sum(1 for folder in folders for _ in folder.glob("*.log")),
+        "log": sum(1 for folder in folders for _ in files.walk_below(old.root, folder)),
         "result link": sum(map(os.path.lexists, dict.fromkeys(links))),
         "ledger line": sum(event.subject in ids for event in Ledger(old.root).events()),
     }
