@@ -70,6 +70,4 @@ let
 in
 assert lib.assertMsg (lib.elem platform lib.platforms.all) "Unknown system: ${platform}";
 assert lib.assertMsg (!(args ? crossSystem)) "the model of nixpkgs has no cross compilation";
-assert lib.assertMsg (lib.all lib.isFunction overlays)
-  "All overlays passed to nixpkgs must be functions.";
 pkgs

@@ -47,7 +47,6 @@ import ./fetchers.nix { inherit lib mkDerivation; }
     name = "mkl-2023.1.0";
     meta = { license = lib.licenses.issl; platforms = [ "x86_64-linux" ]; };
   };
-  mpi = final.openmpi;
 
   # The default is a 12.x in all pins; only its major version matters here.
   cudaPackages = final.cudaPackages_12_8 or (cudaPackagesOf "12.8");

@@ -8,12 +8,10 @@ let
   lib = import ./lib.nix;
 
   general = [
-    "autoAddDriverRunpath" "bash" "ccache" "cmake" "coreutils" "gcc" "git" "lapack" "ninja" "numactl"
-    "openblas" "openmpi" "openssl" "patchelf" "removeReferencesTo" "which"
+    "bash" "ccache" "cmake" "coreutils" "gcc" "git" "lapack" "ninja" "openblas" "openssl" "patchelf" "which"
   ];
   python = [
-    "filelock" "fsspec" "jinja2" "networkx" "numpy" "packaging" "pybind11" "pyyaml" "requests"
-    "setuptools" "six" "sympy" "typing-extensions" "wheel"
+    "numpy" "packaging" "pyyaml" "setuptools" "six" "typing-extensions" "wheel"
   ];
   pythons = [ "3.11" "3.12" "3.13" "3.14" ];
 

@@ -19,15 +19,12 @@ in
   effectiveMagma ? if cudaSupport then withCuda cudaPackages magma-cuda-static else magma,
   magma, magma-cuda-static,
   useSystemNccl ? cudaSupport || rocmSupport,
-  MPISupport ? cudaSupport && !newer, mpi,
   blas,
   tritonSupport ? !stdenv.hostPlatform.isDarwin, triton, triton-cuda,
   _tritonEffective ? if cudaSupport then withCuda cudaPackages triton-cuda else triton,
 
   # Tools and libraries.
-  autoAddDriverRunpath, cmake, ninja, numactl, openssl, pybind11, removeReferencesTo, which,
-  filelock, fsspec, jinja2, networkx, numpy, packaging, pyyaml, requests, setuptools, six, sympy,
-  typing-extensions,
+  cmake, ninja, numpy, openssl, packaging, setuptools, six, typing-extensions, which,
 }:
 let
   inherit (lib) elem optional optionals optionalAttrs optionalString;
@@ -137,11 +134,10 @@ buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
   env = { NIX_CFLAGS_COMPILE = "-Wno-error"; USE_VULKAN = "0"; }
     // optionalAttrs newer (variables finalAttrs.version);
 
-  build-system = [ setuptools ]
-    ++ optionals newer [ cmake ninja numpy packaging pyyaml requests six typing-extensions ];
-  nativeBuildInputs = [ which pybind11 removeReferencesTo ]
+  build-system = [ setuptools ] ++ optionals newer [ cmake ninja numpy packaging six ];
+  nativeBuildInputs = [ which ]
     ++ optionals (!newer) [ cmake ninja ]
-    ++ optionals cudaSupport [ autoAddDriverRunpath cudaPackages.cuda_nvcc ];
+    ++ optional cudaSupport cudaPackages.cuda_nvcc;
 
   buildInputs = [ blas blas.provider ]
     ++ optionals cudaSupport (
@@ -154,12 +150,10 @@ buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
       ++ optional useSystemNccl nccl
     )
     ++ optional (cudaSupport || rocmSupport) effectiveMagma
-    ++ optional stdenv.hostPlatform.isLinux numactl
-    ++ optional tritonSupport _tritonEffective
-    ++ optional MPISupport mpi;
+    ++ optional tritonSupport _tritonEffective;
 
-  dependencies = [ filelock fsspec jinja2 networkx sympy typing-extensions ]
-    ++ (if newer then [ setuptools pybind11 ] else [ numpy packaging pyyaml requests six ])
+  dependencies = [ typing-extensions ]
+    ++ (if newer then [ setuptools ] else [ numpy packaging six ])
     ++ optional tritonSupport _tritonEffective;
 
   doCheck = false;
