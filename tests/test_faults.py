@@ -254,21 +254,6 @@ def test_ctrl_c_ends_with_one_line(project: Project) -> None:
     assert project.snapshot() == before
 
 
-def test_a_directory_where_a_recipe_belongs_is_refused_and_the_others_are_done(
-    project: Project,
-) -> None:
-    for name in ("cpu-avx2", "cpu-avx512"):
-        project.recipe(name).unlink()
-    project.recipe("cpu-avx2").mkdir()
-    done = project.invoke("phase4")
-    assert done.returncode == 1
-    assert "cannot be read: Is a directory; remove it by hand" in done.stdout
-    assert project.recipe("cpu-avx512").is_file()
-    verified = project.invoke("verify", "--only", "unreadable-recipe")
-    assert verified.returncode == 1
-    assert "Is a directory" in verified.stdout
-
-
 @pytest.mark.parametrize(
     ("redirect", "code"), [(">&-", 0), ("> /dev/full", 2), ("| true", 0), ("2>&-", 0)]
 )
@@ -322,18 +307,30 @@ def test_an_output_in_ascii_is_no_traceback(project: Project) -> None:
     assert "AVX\\xb2" in done.stdout
 
 
-@pytest.mark.parametrize("kind", ["fifo", "device"])
-def test_a_fifo_or_a_device_in_place_of_a_recipe_is_not_read(project: Project, kind: str) -> None:
-    recipe = project.recipe("cpu-avx2")
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("folder", "Is a directory"),
+        ("fifo", "not a regular file"),
+        ("device", "is a symbolic link"),
+    ],
+)
+def test_what_is_no_file_in_place_of_a_recipe_is_refused_and_the_others_are_done(
+    project: Project, kind: str, reason: str
+) -> None:
+    recipe, other = project.recipe("cpu-avx2"), project.recipe("cpu-avx512")
     recipe.unlink()
-    if kind == "fifo":
+    other.unlink()
+    if kind == "folder":
+        recipe.mkdir()
+    elif kind == "fifo":
         os.mkfifo(recipe)
     else:
         recipe.symlink_to("/dev/zero")
-    reason = "not a regular file" if kind == "fifo" else "is a symbolic link"
     done = project.invoke("phase4")
     assert done.returncode == 1
-    assert reason in done.stdout
+    assert f"cannot be read: {reason}; remove it by hand" in done.stdout
+    assert other.is_file()
     verified = project.invoke("verify", "--only", "text")
     assert verified.returncode == 1
     assert reason in verified.stdout

@@ -23,7 +23,6 @@ from build_pytorch.build.backends import RemoteBackend
 from build_pytorch.build.build_backend import BuildSettings, Step
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix.derivations import Derivation
-from build_pytorch.nix.nix_evaluation import shared_import
 from build_pytorch.nix.store import NixSettings
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
@@ -502,11 +501,3 @@ def test_release_nix_has_the_derivations_of_the_recipes(built: World) -> None:
         built.site.nix("nix-instantiate", "--eval", "--strict", "--json", "-E", real)
     )
     assert len(names) == 3 * 36
-
-
-def test_release_nix_has_each_import_of_nixpkgs_once(built: World) -> None:
-    recipes = [path.read_text() for path in built.project.pkgs.glob("*.nix")]
-    imports = {shared_import(recipe) for recipe in recipes}
-    assert len(imports) == 5, "GPU x86, GPU ARM, SM110 on both, CPU-only"
-    text = (built.root / "release.nix").read_text()
-    assert text.count(" = import ./nix/nixpkgs/") == len(imports)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import platform
 import re
 import shutil
@@ -387,10 +386,3 @@ def test_describe_machine_writes_to_nothing_else(project: Project, output: str, 
     assert done.returncode == 2
     assert error_line(done).startswith(says)
     assert project.snapshot() == before
-
-
-def test_a_description_that_is_no_regular_file_does_not_block(project: Project) -> None:
-    os.mkfifo(project.root / "pipe")
-    done = project.invoke("recommend", "--machine", "pipe")
-    assert done.returncode == 2
-    assert error_line(done) == "pipe: cannot be read: not a regular file"

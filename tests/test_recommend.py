@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -641,17 +640,6 @@ def test_json_has_every_variant_with_its_verdict(still: Project, matrix: Matrix)
     verdict = next(row for row in found["variants"] if row["variant"] == "sm90-avx2")
     assert verdict["runs"] is False
     assert [obstacle["kind"] for obstacle in verdict["obstacles"]] == ["platform"]
-
-
-def test_a_description_may_come_through_a_pipe(still: Project) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "invoke", "recommend", "--machine", "-", "--json"],
-        cwd=still.root,
-        input=(MACHINES / "rtx5090-zen4.json").read_bytes(),
-        capture_output=True,
-        check=True,
-    )
-    assert json.loads(done.stdout)["answers"][0]["best"]["variant"] == "sm120-avx512bf16"
 
 
 def test_a_short_name_of_a_gpu_is_understood(still: Project) -> None:
