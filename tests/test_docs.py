@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 import subprocess
@@ -15,7 +14,6 @@ from conftest import PROJECT, Project
 from build_pytorch.matrix.model import Matrix
 
 NOTES = "docs/explanation/build-notes-2.10-cuda13.md"
-ARCHITECTURE = "docs/explanation/architecture.md"
 
 
 def test_text_outside_the_markers_is_never_touched(project: Project) -> None:
@@ -85,16 +83,6 @@ def test_a_pair_without_a_host_is_named_with_its_reason(project: Project) -> Non
     assert project.invoke("phase5").returncode == 0
     page = (project.root / "docs/reference/releases/cuda13_0.md").read_text()
     assert "\n- sm121-armv8_2: GB10 is an ARMv9\n" in page
-
-
-def test_the_example_is_the_matrix_and_the_recipe(matrix: Matrix) -> None:
-    page = (PROJECT / ARCHITECTURE).read_text()
-    example = page[page.index("<table>") : page.index("</table>")]
-    assert '[gpu.sm120]\ncapability = "12.0"' in example
-    assert 'gpuArchSM = "12.0";' in example
-    recipe = (PROJECT / matrix.variants[0].path).read_text()
-    for line in html.unescape(example.split("<pre>")[2]).split("</pre>")[0].split("\n"):
-        assert line.strip() in recipe
 
 
 def test_the_notes_have_a_section_for_each_fix_with_its_signature() -> None:

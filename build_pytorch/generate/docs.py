@@ -31,7 +31,6 @@ from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix.build_features import build_features
 from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.field_types import Platform
-from build_pytorch.matrix.matrix_reader import TomlLines
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.official_wheels import official_wheels
 from build_pytorch.matrix.tables import Rule
@@ -70,7 +69,6 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
             matrix.root, "docs/counts.md.j2", releases=releases
         ),
         f"{paths.BOARD_DOC}#board": board.reference(matrix.root),
-        f"{paths.ARCHITECTURE_DOC}#example": _example(matrix, rendered),
     }
     for release in releases:
         page = f"{paths.RELEASE_PAGES}/{release['name']}.md"
@@ -287,21 +285,3 @@ def _platform(matrix: Matrix, platform: str, cpu_only: str) -> dict[str, Any]:
     cpus.sort(key=lambda item: -item[1].level)
     flags = {flag for _, cpu in cpus for flag in cpu.cpuinfo}
     return {"name": platform, "cpus": cpus, "flags": "|".join(sorted(flags)), "cpu_only": cpu_only}
-
-
-def _example(matrix: Matrix, rendered: dict[str, str]) -> str:
-    """Return the tables of one variant in matrix.toml beside the lines of its recipe."""
-    variant = next((v for v in matrix.variants if v.gpu and not v.impossible), matrix.variants[0])
-    lines = matrix.text.replace("\r\n", "\n").split("\n")
-    place = TomlLines(matrix.text)
-    keys = (("gpu", variant.gpu_key or ""), ("cpu", variant.cpu_key))
-    starts = [place.of(key) - 1 for key in keys if all(key)]
-    tables = ["\n".join(lines[start:]).partition("\n\n")[0] for start in starts]
-    excerpt = rendered[variant.path].partition("\nlet\n")[2].partition("\nin\n")[0]
-    return render_template(
-        matrix.root,
-        "docs/example.md.j2",
-        path=f"{variant.package}.nix",
-        rows="\n\n".join(table.rstrip() for table in tables),
-        excerpt="\n".join(line.removeprefix("  ") for line in excerpt.splitlines()),
-    )
