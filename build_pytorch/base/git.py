@@ -67,6 +67,19 @@ def files_named(root: Path, pattern: str) -> list[str]:
     return sorted(set(found.stdout.split("\0")[:-1]))
 
 
+def extract(root: Path, name: str, folder: Path) -> None:
+    """Write the files of a commit into an empty folder. Raises ToolError, also for no commit."""
+    wanted = f"{name}^{{commit}}"
+    found = run(root, "rev-parse", "--verify", "--quiet", "--end-of-options", wanted)
+    if found.code:
+        raise ToolError(f'"{name}": not a commit, branch or tag of {root}')
+    archive = f"{folder}/.archive.tar"
+    made = run(root, "archive", f"--output={archive}", found.stdout.strip())
+    if made.code:
+        raise ToolError(f"git archive: {made.last_line}")
+    process.capture(["tar", "-xf", archive, "--no-same-owner", "-C", str(folder)])
+
+
 def run(root: Path, *argv: str) -> ProcessResult:
     """Run a Git command that reads in a checkout. Raises ToolError if Git is missing."""
     return process.capture(["git", "--no-pager", *argv], cwd=root, env=_ENVIRONMENT, check=False)

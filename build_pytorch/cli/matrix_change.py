@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import sys
 import tempfile
@@ -13,21 +14,23 @@ from packaging.version import Version
 
 from build_pytorch.base import digest, file_plan, files, paths
 from build_pytorch.base.console import Screen, counted, some
-from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, print_plan
 from build_pytorch.cli.commands import AddOptions, BumpOptions, ChangeOptions
+from build_pytorch.cli.rebuilds import print_rebuilds
 from build_pytorch.generate import docs, rendering
 from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.generate.recipes import nixpkgs_imports
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.nix import nix_evaluation
 from build_pytorch.sources import move_checks, official_source
 from build_pytorch.sources.fetchers import new_values
 from build_pytorch.sources.github import FLOX_BRANCHES, FLOX_NIXPKGS, GitHub
 from build_pytorch.sources.matrix_additions import Draft
 from build_pytorch.sources.new_versions import NewVersions, new_versions
 from build_pytorch.sources.release_move import ReleaseMove
-from build_pytorch.verify import registry, reports, verification
+from build_pytorch.verify import rebuilds, registry, reports, verification
 from build_pytorch.verify.checks import source_texts
 from build_pytorch.verify.verification import VerificationResult
 
@@ -64,6 +67,14 @@ def verify_planned(
 
     `variants` and `only` limit the recipes and the categories.
     """
+    only = only or [name for name in registry.CATEGORIES if name != "generated"]
+    with _tree(matrix, planned) as root:
+        return verification.verify(matrix, root, variants=variants, only=only)
+
+
+@contextlib.contextmanager
+def _tree(matrix: Matrix, planned: Iterable[Change]) -> Iterator[Path]:
+    """Yield a temporary folder with the planned recipes and what they import."""
     with tempfile.TemporaryDirectory() as folder:
         for change in planned:
             data = change.new if change.action.writes else change.old
@@ -74,9 +85,7 @@ def verify_planned(
         function = paths.in_use(matrix.root, paths.COMPANION_FUNCTION)
         (Path(folder) / paths.COMPANION_FUNCTION).parent.mkdir(exist_ok=True)
         (Path(folder) / paths.COMPANION_FUNCTION).write_bytes(files.read_named(function))
-        only = only or [name for name in registry.CATEGORIES if name != "generated"]
-        root = Path(folder)
-        return verification.verify(matrix, root, variants=variants, only=only)
+        yield Path(folder)
 
 
 def wanted_versions(matrix: Matrix, options: BumpOptions | AddOptions) -> NewVersions:
@@ -195,6 +204,9 @@ def carry_out(
         reports.show(result, screen, verbose=options.verbose)
     else:
         screen.fold("", result.summary, indent=2)
+    if options.dry_run and nix_evaluation.is_installed():
+        with contextlib.suppress(ToolError), _tree(new, planned) as root:  # today's may be broken
+            print_rebuilds(rebuilds.compare("", (old, old.root), (new, root), new.packages), screen)
     if not options.dry_run:
         file_plan.apply(old.root, planned)
     screen.line("Dry run: nothing was written." if options.dry_run else "Written.")

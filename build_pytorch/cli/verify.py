@@ -15,6 +15,7 @@ from build_pytorch.cli.pages import reference_pages
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results.package_selection import chosen_variants
 from build_pytorch.verify import registry, verification
+from build_pytorch.verify.verification import VerificationResult
 
 
 def run(options: VerifyOptions) -> int:
@@ -25,6 +26,10 @@ def run(options: VerifyOptions) -> int:
     if options.list or options.explain:
         _describe(Screen(sys.stdout), options.explain)
         return EXIT_OK
+    if options.against or options.expect:
+        from build_pytorch.cli import rebuilds
+
+        return rebuilds.run(options)
     given = msgspec.structs.asdict(options)
     named = {n: value for n, value in given.items() if isinstance(value, Path) and n != "root"}
     if named:
@@ -48,9 +53,16 @@ def run(options: VerifyOptions) -> int:
         pinned=options.pinned,
         pages=reference_pages,
     )
+    _print(result, options, named)
+    return result.exit_code
+
+
+def _print(result: VerificationResult, options: VerifyOptions, named: dict[str, Path]) -> None:
+    """Print a result in the wanted formats and write it to the named files."""
     # Not at the top: every import ahead of the verification delays the start of Nix.
     from build_pytorch.verify import reports
 
+    given = msgspec.structs.asdict(options)
     printed = {"json"} if options.json else {name for name in given if given[name] is True}
     if not options.json:
         screen = Screen(sys.stdout)
@@ -62,7 +74,6 @@ def run(options: VerifyOptions) -> int:
             reports.write_file(name, result, named[name])
         elif name in printed:
             write(result, sys.stdout)
-    return result.exit_code
 
 
 def _describe(screen: Screen, name: str) -> None:

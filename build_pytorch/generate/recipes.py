@@ -224,7 +224,8 @@ _MARKDOWN: Final = re.compile(r"[\\`*\[\]<>|&~$#]|(?<![^\W_])_|_(?![^\W_])")
 line. An underscore between letters or digits has none."""
 
 
-def _markdown(text: str) -> str:
+def as_markdown(text: str) -> str:
+    """Return a text as a table cell or a part of a line in Markdown."""
     return _MARKDOWN.sub(lambda found: f"\\{found[0]}", _one_line(text))
 
 
@@ -249,7 +250,7 @@ _QUOTES: Final[dict[str, Callable[[str], str]]] = {
     "path": _path,  # a relative path in Nix code
     "file": _file,  # the same of another folder, with ../ or ./ before it
     "source": str,  # Nix code that a template has produced
-    "md": _markdown,  # a table cell, or part of a line
+    "md": as_markdown,  # a table cell, or part of a line
     "code": _code,  # text in backticks, or in a fenced block
     "pre": _pre,  # HTML <pre> in Markdown
 }

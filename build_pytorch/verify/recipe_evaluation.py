@@ -27,7 +27,7 @@ from build_pytorch.verify.check import Context
 
 MODEL: Final = Path(__file__).resolve().with_name("nixpkgs_model")
 
-_SECONDS: Final = 120.0
+SECONDS: Final = 120.0
 """Limit for a recipe that computes forever; offline, all recipes take less than a second."""
 
 _WARNING: Final = re.compile(r"^(?:trace: (?:evaluation )?|evaluation )warning: (.*)$")
@@ -144,42 +144,76 @@ def _sources(context: Context) -> list[RecipeSource]:
     return found
 
 
+def start_pairs(
+    contexts: tuple[Context, Context], pairs: Sequence[tuple[Package, Package]]
+) -> process.Running:
+    """Start Nix on pairs of packages of two trees; it prints what differs in each, as JSON.
+
+    The id of a pair is the path of its second recipe.
+    """
+    before, after = ({recipe.id: recipe for recipe in _sources(c)} for c in contexts)
+    items = " ".join(
+        f"{{ id = {quoting.literal(new.path)}; before = {quoting.literal(before[old.path].path)}; "
+        f"after = {quoting.literal(after[new.path].path)}; }}"
+        for old, new in pairs
+    )
+    recipes = [r for sources in (before, after) for r in sources.values() if not r.is_set]
+    return _start(contexts[1], recipes, before=contexts[0], pairs=f"[ {items} ]")
+
+
 def _wait(context: Context, running: process.Running, total: int) -> process.ProcessResult:
     if not context.pinned:
-        return running.finish(_SECONDS)
+        return running.finish(SECONDS)
     title = "evaluating against the pinned nixpkgs"
     return nix_evaluation.wait_with_progress(running, title, total)
 
 
-def _start(
-    context: Context, recipes: Sequence[RecipeSource], *, share: bool = True, catch: bool = True
+def _start(  # noqa: PLR0913 - the options of a run
+    context: Context,
+    recipes: Sequence[RecipeSource],
+    *,
+    share: bool = True,
+    catch: bool = True,
+    before: Context | None = None,
+    pairs: str = "null",
 ) -> process.Running:
-    root = context.root.resolve()
+    """Start Nix on recipes of a context, or on `pairs` of them with those of `before`."""
+    contexts = [context, before] if before else [context]
+    packages = {
+        f"{root}/{path}": (root, package)
+        for each in contexts
+        for root in [each.root.resolve()]
+        for path, package in each.by_path.items()
+    }
     imports, items = nix_evaluation.recipe_list(recipes, share=share)
     pinned: dict[str, str] = {}
     names = ""
-    for package in (context.by_path[recipe.id] for recipe in recipes if not recipe.is_set):
+    for path in (recipe.path for recipe in recipes if not recipe.is_set):
+        root, package = packages[path]
         name = pinned.setdefault(_pinned_package(package), f"p{len(pinned)}")
         given = f'pin = "{name}";'
         if package is not package.variant:
             given += f" variant = {quoting.literal(f'{root}/{package.variant.path}')};"
-        names += f"{quoting.literal(package.path)} = {{ {given} }};"
+        names += f"{quoting.literal(path)} = {{ {given} }};"
     pins = "\n".join(f"{name} = {expression};" for expression, name in pinned.items())
+    revisions = {rev: facts for each in contexts[::-1] for rev, facts in _revisions(each).items()}
+    repositories = {url: path for each in contexts for url, path in _repositories(each).items()}
     # The scope hides what reaches the outside from the shared imports, as it does in recipes.
     expression = f"""import <model/evaluate.nix> {{
   catch = {quoting.literal(catch)};
   offline = {quoting.literal(not context.pinned)};
-  revisions = builtins.fromJSON {quoting.literal(_revisions(context))};
-  repositories = builtins.fromJSON {quoting.literal(json.dumps(_repositories(context)))};
+  revisions = builtins.fromJSON {quoting.literal(json.dumps(revisions))};
+  repositories = builtins.fromJSON {quoting.literal(json.dumps(repositories))};
   shared = scope:
     let inherit (scope) builtins import scopedImport fetchTarball fetchGit __findFile;
     in {{ {imports} }};
   pins = scope: let inherit (scope) import fetchTarball; in {{ {pins} }};
-  recipes = let more = {{ {names} }}; in map (r: more.${{r.id}} or {{ }} // r) {items};
+  recipes = let more = {{ {names} }}; in map (r: more.${{r.path}} or {{ }} // r) {items};
+  pairs = {pairs};
 }}"""
     search_path = {"model": str(MODEL)}
     if not context.pinned:
-        folders = enumerate(_readable(context))
+        folders = enumerate(folder for each in contexts for folder in _readable(each))
         search_path |= {f"recipes{number}": folder for number, folder in folders}
     return nix_evaluation.start(expression, search_path=search_path, offline=not context.pinned)
 
@@ -193,8 +227,8 @@ def _readable(context: Context) -> list[str]:
     return sorted(str(root / name) for name in names if (root / name).exists())
 
 
-def _revisions(context: Context) -> str:
-    """Return what the model of nixpkgs has to know of each revision, as JSON."""
+def _revisions(context: Context) -> dict[str, dict[str, Any]]:
+    """Return what the model of nixpkgs has to know of each revision."""
     fields = ("torch", "python", "cuda", "has")
     known = {}
     for pin in context.matrix.pins.values():
@@ -203,7 +237,7 @@ def _revisions(context: Context) -> str:
         }
         facts = {"companions": companions, "cccl": pin.cccl}
         known[pin.rev] = {name: getattr(pin, name) for name in fields} | facts
-    return json.dumps(known)
+    return known
 
 
 def _repositories(context: Context) -> dict[str, str]:
@@ -235,7 +269,7 @@ def _pinned_package(package: Package) -> str:
 def _run_one(
     context: Context, recipe: RecipeSource, *, catch: bool = True
 ) -> process.ProcessResult:
-    limit = None if context.pinned else _SECONDS  # the pinned nixpkgs takes minutes
+    limit = None if context.pinned else SECONDS  # the pinned nixpkgs takes minutes
     return _start(context, [recipe], share=False, catch=catch).finish(limit)
 
 
@@ -244,7 +278,7 @@ def _from_single_run(
 ) -> EvaluatedRecipe:
     """Return the result of a run in which this recipe was the only one, or caused the error."""
     if run.expired:
-        return EvaluatedRecipe(recipe.id, problem=f"no end after {_SECONDS:.0f} s")
+        return EvaluatedRecipe(recipe.id, problem=f"no end after {SECONDS:.0f} s")
     if run.code == 0:
         return _described(context, recipe, _DECODER.decode(run.stdout)[0])
     places = re.findall(rf"{re.escape(recipe.path)}:(\d+):(\d+)", run.stderr)

@@ -22,6 +22,9 @@
   catch ? true,
   # If false, recipes import the nixpkgs that they name, and the model is not used.
   offline ? true,
+  # If not null, pairs of recipes to compare, a list of { id, before, after } with paths of
+  # `recipes`: the result is then what differs in each pair, and null if nothing does.
+  pairs ? null,
 }:
 let
   inherit (builtins) attrNames concatMap filter isAttrs isFunction isList isString mapAttrs;
@@ -235,5 +238,13 @@ let
       found = if isSet then evaluatedSet file else evaluated file arguments pinPackage;
     in
     builtins.trace "evaluating ${id}" ({ inherit id; } // found);
+  differences = import ./rebuilds.nix { inherit isDerivation plain; };
+  packageOf = path: known.${path}.alone or (base.callPackage (builtins.scopedImport scope path) { });
+  compared =
+    { id, before, after }:
+    builtins.trace "evaluating ${id}" {
+      inherit id;
+      changes = differences (packageOf before) (packageOf after);
+    };
 in
-map report recipes
+if pairs == null then map report recipes else map compared pairs

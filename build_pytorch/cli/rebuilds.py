@@ -1,0 +1,98 @@
+"""`invoke verify --against REF`: print what a change rebuilds, and why."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from build_pytorch.base import files
+from build_pytorch.base.console import Screen, counted, print_json, safe, some, visible
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
+from build_pytorch.cli.commands import VerifyOptions
+from build_pytorch.generate.recipes import as_markdown
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.results.package_selection import chosen_variants
+from build_pytorch.verify import rebuilds
+from build_pytorch.verify.rebuilds import PackageChange, Rebuilds
+
+_SUMMARY = "GITHUB_STEP_SUMMARY"
+
+
+def run(options: VerifyOptions) -> int:
+    """Compare the recipes with those of a commit and print the causes. Return the exit code.
+
+    Raises BuildPytorchError for bad input and for a recipe that cannot be evaluated.
+    """
+    if not options.against:
+        raise BuildPytorchError("--expect: needs --against REF")
+    if options.expect not in {"", "none"}:
+        raise BuildPytorchError(f'--expect "{options.expect}": allowed: none')
+    matrix = matrix_reader.load(options.root)
+    variants = {v.path for v in chosen_variants(matrix, options.selection)}
+    chosen = [package for package in matrix.packages if package.variant.path in variants]
+    with rebuilds.checkout_of(options.root, options.against) as before:
+        found = rebuilds.compare(options.against, before, (matrix, options.root), chosen)
+    if options.json:
+        print_json(found, sys.stdout)
+    else:
+        print_rebuilds(found, Screen(sys.stdout))
+    if path := os.environ.get(_SUMMARY):
+        _append(Path(path), markdown(found))
+    return EXIT_FINDINGS if options.expect and not found.is_none else EXIT_OK
+
+
+def _append(path: Path, text: str) -> None:
+    with files.write_errors(path):
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        descriptor = files.open_below(path.parent, path.name, flags)
+        try:
+            os.write(descriptor, safe(text).encode())
+        finally:
+            os.close(descriptor)
+
+
+def print_rebuilds(found: Rebuilds, screen: Screen) -> None:
+    """Print the packages by cause, then one line for what is not built again."""
+    for causes, names in _groups(found.of("rebuilt")).items():
+        screen.line(screen.paint(f"{counted(len(names), 'package')} rebuilt", "bold"))
+        for cause in causes:
+            screen.fold("  because ", visible(cause), indent=10)
+        screen.fold("  ", some(names), indent=2)
+    for line in _rest(found):
+        screen.fold("", line)
+
+
+def _groups(changes: list[PackageChange]) -> dict[tuple[str, ...], list[str]]:
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for change in changes:
+        groups.setdefault(change.causes, []).append(change.package)
+    return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
+
+
+def _rest(found: Rebuilds) -> list[str]:
+    """Return a line for each other state; the first one if nothing is built."""
+    since = f" since {visible(found.against)}" if found.against else ""
+    lines = [f"Nothing is rebuilt{since}."] if found.is_none else []
+    for state, what in (
+        ("follows", "rebuilt because their PyTorch is"),
+        ("new", "new"),
+        ("removed", "removed"),
+        ("text only", "with another text; nothing of them is rebuilt"),
+        ("unchanged", "unchanged"),
+    ):
+        names = [change.package for change in found.of(state)]  # type: ignore[arg-type]
+        if names:
+            which = "" if state == "unchanged" else f": {some(names)}"
+            lines.append(f"{counted(len(names), 'package')} {what}{which}")
+    return lines
+
+
+def markdown(found: Rebuilds) -> str:
+    """Return the same as a section of a page, with all packages behind each cause."""
+    lines = [f"## What is rebuilt since {as_markdown(found.against)}", ""]
+    for causes, names in _groups(found.of("rebuilt")).items():
+        lines.append(f"- **{counted(len(names), 'package')}** because")
+        lines += [f"  - {as_markdown(cause)}" for cause in causes]
+        lines.append(f"  - packages: {as_markdown(' '.join(names))}")
+    return "\n".join([*lines, *(f"- {as_markdown(line)}" for line in _rest(found))]) + "\n"

@@ -1,0 +1,322 @@
+"""`invoke verify --against REF`: which packages a change rebuilds, and the cause that it names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ONE, Project, needs_nix, write_recipes
+
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.verify import rebuild_causes, rebuilds
+from build_pytorch.verify.rebuild_causes import Difference
+from build_pytorch.verify.rebuilds import Rebuilds
+
+Edit = Callable[[str], str]
+
+CHOSEN = ("sm90-avx2", "sm90-avx512", "sm120-avx512", "cpu-avx2", "sm110-armv9")
+"""Variants whose packages are compared; one of each kind."""
+
+RULE = """
+[[rule]]
+id = "no-nccl"
+when.gpu = ["sm90"]
+when.cpu = ["avx512"]
+effect.environment = { USE_NCCL = "0" }
+reason = "a test"
+source = "https://example.org/a"
+checked = "2026-11-21"
+"""
+
+
+def swap(old: str, new: str) -> Edit:
+    """Return an edit that replaces text that must be there."""
+
+    def edit(text: str) -> str:
+        assert old in text, old
+        return text.replace(old, new)
+
+    return edit
+
+
+def without_rule(name: str) -> Edit:
+    """Return an edit that removes a rule."""
+    return lambda text: re.sub(rf'\[\[rule\]\]\nid = "{name}"\n(?:[^\n]+\n)+', "", text)
+
+
+def swapped_rules(text: str) -> str:
+    """Exchange two rules that both set variables."""
+    one, other = (re.search(rf'\[\[rule\]\]\nid = "{i}"\n(?:[^\n]+\n)+', text) for i in ORDER)
+    assert one
+    assert other
+    return text.replace(one[0], "\0").replace(other[0], one[0]).replace("\0", other[0])
+
+
+ORDER = ("first", "second")
+TWO_RULES = "".join(
+    RULE.replace("no-nccl", name).replace("USE_NCCL", variable)
+    for name, variable in zip(ORDER, ("USE_A", "USE_B"), strict=True)
+)
+
+TAG = 'rev = "v2.10.0"\nfetcher'
+TORCH = 'version = "2.10.0"\nowner = "pytorch"\nrepo = "pytorch"'
+PYTHON = '[release.cuda13_0.python]\nversion = "3.12"'
+ALL = {*CHOSEN}
+GPU = {*CHOSEN} - {"cpu-avx2"}
+X86 = {*CHOSEN} - {"sm110-armv9"}
+CASES: dict[str, tuple[Edit, Edit, set[str], str]] = {
+    # what is changed in matrix.toml, in recipes, which variants are rebuilt, and the root cause
+    "a flag of an ISA": (
+        swap('flags = ["-mavx2", "-mfma", "-mf16c"]', 'flags = ["-mavx2", "-mfma", "-mbmi2"]'),
+        str,
+        {"sm90-avx2", "cpu-avx2"},
+        "preConfigure: -mf16c -> -mbmi2",
+    ),
+    "a rule that ends": (
+        without_rule("magma-clock-rate"),
+        str,
+        GPU,
+        "rule magma-clock-rate ends to apply",
+    ),
+    "a rule that begins": (
+        lambda text: text + RULE,
+        str,
+        {"sm90-avx512"},
+        "rule no-nccl begins to apply",
+    ),
+    "another order of rules": (
+        swapped_rules,
+        str,
+        {"sm90-avx512"},
+        "preConfigure: another order or quoting",
+    ),
+    "a pin": (
+        swap(
+            "6a030d535719c5190187c4cec156f335e95e3211", "7b030d535719c5190187c4cec156f335e95e3211"
+        ),
+        str,
+        ALL,
+        "nixpkgs 6a030d53 -> 7b030d53",
+    ),
+    "the limit of jobs": (
+        swap("max_jobs = 32", "max_jobs = 16"),
+        str,
+        ALL,
+        "ninjaFlags: -j32 -> -j16",
+    ),
+    "the hash of the source": (
+        swap(
+            "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=",
+            "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xA=",
+        ),
+        str,
+        ALL,
+        "input source: outputHash: sha256-RKiZ",
+    ),
+    "the hash of a patch": (
+        swap("sha256-i9InbxD5HtfonB", "sha256-j9InbxD5HtfonB"),
+        str,
+        GPU,
+        "input cuda-13.0-clockrate-fix.patch of magma: outputHash: ",
+    ),
+    "a version of PyTorch": (
+        lambda text: swap(TAG, TAG.replace("0.0", "0.1"))(
+            swap(TORCH, TORCH.replace("0.0", "0.1"))(text)
+        ),
+        str,
+        ALL,
+        "version: 2.10.0 -> 2.10.1",
+    ),
+    "a name": (
+        swap('pname = "pytorch210"', 'pname = "pytorch2100"'),
+        str,
+        ALL,
+        "pname: pytorch210-",
+    ),
+    "a Python": (
+        lambda text: swap('[release.cuda13_0.python]\nversion = "3.13"', PYTHON)(
+            text.replace("python313", "python312")
+        ),
+        str,
+        ALL,
+        "input python3 3.13.0 -> 3.12.0",
+    ),
+    "a system feature": (
+        swap('system_features = ["big-parallel"]', 'system_features = ["big-parallel", "kvm"]'),
+        str,
+        ALL,
+        "requiredSystemFeatures: kvm added",
+    ),
+    "a BLAS": (
+        lambda text: text + RULE.replace('environment = { USE_NCCL = "0" }', 'blas = "mkl"'),
+        str,
+        {"sm90-avx512"},
+        "rule no-nccl begins to apply",
+    ),
+    "a comment of the script": (
+        str,
+        lambda text: text.replace("    # CPU instruction set", "    # CPU instructions"),
+        ALL,
+        "preConfigure: a comment of the script",
+    ),
+    "a blank in a script": (
+        str,
+        lambda text: text.replace("export CXXFLAGS=", "export  CXXFLAGS="),
+        ALL,
+        "preConfigure: white space only",
+    ),
+    "a flag in one recipe": (
+        str,
+        lambda text: (
+            text.replace('"-DCUDA_VERSION=13.0"', '"-DCUDA_VERSION=13.0" "-DX=1"')
+            if 'pname = "pytorch210-python313-cuda13_0-sm90-avx2"' in text
+            else text
+        ),
+        {"sm90-avx2"},
+        "cmakeFlags: -DX=1 added",
+    ),
+    "a comment of the recipe": (
+        str,
+        lambda text: text.replace("# Two stages. ", "# Two steps. "),
+        set(),
+        "",
+    ),
+    "a product": (swap('"H100", "H200"', '"H100", "H200", "H300"'), str, set(), ""),
+    "a driver": (swap('driver = "580.65.06"   #', 'driver = "590.44.01"   #'), str, set(), ""),
+}
+
+
+Tree = tuple[Matrix, Path]
+
+
+def written(root: Path, text: str, edit: Edit = str) -> Tree:
+    """Write the recipes of a matrix, changed by an edit."""
+    matrix = matrix_reader.parse(text)
+    write_recipes(root, matrix, edit)
+    return matrix, root
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """The recipes before a change."""
+    return written(tmp_path_factory.mktemp("before"), ONE)
+
+
+def compared(before: Tree, root: Path, of_matrix: Edit, of_recipes: Edit) -> Rebuilds:
+    """Compare the packages of CHOSEN before and after a change."""
+    after = written(root / "after", of_matrix(before[0].text), of_recipes)
+    chosen = [p for p in after[0].packages if p.variant.short_id in CHOSEN]
+    return rebuilds.compare("main", before, after, chosen)
+
+
+@needs_nix
+@pytest.mark.parametrize("name", CASES)
+def test_the_root_cause_is_named_for_what_is_rebuilt_and_for_nothing_else(
+    before: Tree, tmp_path: Path, name: str
+) -> None:
+    of_matrix, of_recipes, expected, cause = CASES[name]
+    if of_matrix is swapped_rules:
+        before = written(tmp_path / "two", ONE + TWO_RULES)
+    found = compared(before, tmp_path, of_matrix, of_recipes)
+    states = {change.package: change for change in found.packages}
+    rebuilt = {name for name in CHOSEN if states[name].state == "rebuilt"}
+    assert rebuilt == expected, states
+    assert {states[name].state for name in {*CHOSEN} - rebuilt} <= {"unchanged", "text only"}
+    assert found.is_none == (not expected)
+    for variant in rebuilt:
+        assert any(cause in text for text in states[variant].causes[:1]), states[variant]
+        for companion in ("torchvision", "torchaudio"):
+            assert states[f"{variant}+{companion}"].state in {"follows", "rebuilt"}
+
+
+@needs_nix
+def test_a_companion_is_rebuilt_alone(before: Tree, tmp_path: Path) -> None:
+    found = compared(
+        before,
+        tmp_path,
+        lambda text: text.replace('"0.25.0"', '"0.25.1"').replace('"v0.25.0"', '"v0.25.1"'),
+        str,
+    )
+    assert {c.package.partition("+")[2] for c in found.of("rebuilt", "follows")} == {"torchvision"}
+    assert not found.of("follows")
+
+
+@needs_nix
+def test_the_function_of_all_companions_rebuilds_them(before: Tree, tmp_path: Path) -> None:
+    found = compared(before, tmp_path, str, lambda text: text.replace('echo "Jobs:', 'echo "jobs:'))
+    assert {c.package for c in found.of("rebuilt") if "+" not in c.package} == ALL
+    assert {c.causes[0] for c in found.of("rebuilt")} == {"preConfigure: Jobs: -> jobs:"}
+
+
+@needs_nix
+def test_packages_that_come_and_go_are_named(before: Tree, tmp_path: Path) -> None:
+    after = written(tmp_path, ONE.replace('"sm90", ', "", 1))
+    gone = {p.id for p in before[0].packages} - {p.id for p in after[0].packages}
+    found = rebuilds.compare("x", before, after, after[0].packages)
+    assert {change.package for change in found.of("removed")} == gone != set()
+    back = rebuilds.compare("x", after, before, before[0].packages)
+    assert {change.package for change in back.of("new")} == gone
+
+
+def test_an_attribute_that_only_follows_the_version_is_no_cause() -> None:
+    version = Difference("2.10.0", "2.11.0", attribute="version")
+    name = Difference("torch-2.10.0", "torch-2.11.0", attribute="name")
+    assert rebuild_causes.causes([name, version]) == ["version: 2.10.0 -> 2.11.0"]
+
+
+def test_an_input_is_named_with_its_versions_and_the_way_to_it() -> None:
+    found = rebuild_causes.causes(
+        [
+            Difference("9.13", "9.15", input="cudnn"),
+            Difference(None, "1.0", input="mpi", trail=("magma",)),
+            Difference(["-a"], ["-a", "-b"], attribute="cmakeFlags", trail=("magma",)),
+        ]
+    )
+    assert found == [
+        "input cudnn 9.13 -> 9.15",
+        "input magma: input mpi added",
+        "input magma: cmakeFlags: -b added",
+    ]
+
+
+@needs_nix
+def test_the_command_compares_with_a_commit(project: Project, tmp_path: Path) -> None:
+    project.commit()
+    summary = tmp_path / "summary.md"
+    none = project.run("invoke", "verify", "--against", "HEAD", "--expect", "none")
+    assert (none.returncode, none.stdout.split("\n")[0]) == (0, "Nothing is rebuilt since HEAD.")
+    project.edit("matrix.toml", '"-mavx2", ', '"-mavx2", "-mbmi2", ')
+    assert project.run("invoke", "all").returncode == 0
+    env = {"GITHUB_STEP_SUMMARY": str(summary)}
+    done = project.run("invoke", "verify", "--against", "HEAD", "--expect", "none", env=env)
+    assert done.returncode == 1
+    assert "because preConfigure: -mbmi2 added" in done.stdout
+    assert "  - preConfigure: -mbmi2 added\n" in summary.read_text()
+    document = json.loads(project.run("invoke", "verify", "--against", "HEAD", "--json").stdout)
+    assert {p["state"] for p in document["packages"]} == {"rebuilt", "unchanged"}
+    project.edit("matrix.toml", "rev = ", "reev = ")
+    project.git("commit", "-aqm", "broken")
+    project.git("checkout", "-q", "HEAD~1", "--", ".")
+    broken = project.run("invoke", "verify", "--against", "HEAD")
+    assert (broken.returncode, broken.stderr.count("\n")) == (2, 1)
+    assert "--against HEAD: this version cannot read matrix.toml:" in broken.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--against", "nowhere"], '--against "nowhere": not a commit'),
+        (["--against=--all"], '--against "--all": not a commit'),
+        (["--expect", "none"], "--expect: needs --against REF"),
+        (["--against", "HEAD", "--expect", "all"], '--expect "all": allowed: none'),
+    ],
+)
+def test_bad_input_is_one_line(project: Project, words: list[str], says: str) -> None:
+    project.commit()
+    done = project.run("invoke", "verify", *words)
+    assert (done.returncode, done.stderr.count("\n"), done.stdout) == (2, 1, "")
+    assert says in done.stderr
