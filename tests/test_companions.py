@@ -138,8 +138,10 @@ def test_patterns_name_variants_first_and_companions_else(matrix: Matrix) -> Non
 def test_a_companion_that_does_not_exist_is_an_error(matrix: Matrix) -> None:
     with pytest.raises(BuildPytorchError, match='no selected variant has a companion "audio"'):
         select_packages(matrix, ["cpu-avx2"], companions=["audio"])
-    with pytest.raises(BuildPytorchError, match="is a companion, and this command takes variants"):
-        select(matrix, ["cpu-avx2+torchvision"])
+
+
+def test_a_companion_stands_for_its_variant_where_variants_are_wanted(matrix: Matrix) -> None:
+    assert [v.id for v in select(matrix, ["cpu-avx2+*"])] == ["cpu-avx2"]
 
 
 # --- which versions belong together ---

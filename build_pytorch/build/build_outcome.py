@@ -15,7 +15,7 @@ from build_pytorch.base.errors import LinkError, WriteError
 from build_pytorch.build.build_backend import Step
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.build.log_reader import ends_below
-from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES, LogRule
+from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES_BY_ID, LogRule
 from build_pytorch.nix import store
 from build_pytorch.results.ledger import Ended, Ledger, Started, now
 
@@ -74,8 +74,7 @@ def decide(
     if cause := attempt.progress.cause():
         return outcome_of(attempt, BuildState.FAILED, cause.text, cause.rule)
     if code in _KILLED:
-        memory = next(rule for rule in RULES if rule.id == OUT_OF_MEMORY)
-        return outcome_of(attempt, BuildState.FAILED, ending, memory)
+        return outcome_of(attempt, BuildState.FAILED, ending, RULES_BY_ID[OUT_OF_MEMORY])
     return outcome_of(attempt, BuildState.FAILED, attempt.progress.first_error.text or ending)
 
 

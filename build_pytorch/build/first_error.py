@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from build_pytorch.base.console import shortened
-from build_pytorch.build.log_rules import QUOTES, RULES
+from build_pytorch.build.log_rules import QUOTES, RULES_BY_ID
 
 FAILED_STEP: Final = "FAILED: "
 """How ninja begins the line about a step that failed."""
@@ -26,7 +26,6 @@ _HINTS: Final = ("rror", "undefined reference", "fatal", "Exception: ")
 """One of these is in every line with an error."""
 
 _LONGEST: Final = 500  #: characters that are kept
-_RULES: Final = {rule.id: rule for rule in RULES}
 
 
 class FirstError:
@@ -66,6 +65,6 @@ def fails_again(cause: str, message: str) -> bool:
 
     `cause` is the id of the rule that names the failure, or empty; `message` the line of the log.
     """
-    if rule := _RULES.get(cause):
+    if rule := RULES_BY_ID.get(cause):
         return not (rule.retry or rule.machine)
     return bool(_COMPILER_ERROR.search(message))

@@ -43,6 +43,7 @@ class LogRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 RULES: Final = msgspec.toml.decode(
     Path(__file__).with_suffix(".toml").read_bytes(), type=dict[str, tuple[LogRule, ...]]
 )["rule"]
+RULES_BY_ID: Final = {rule.id: rule for rule in RULES}
 
 
 # --- differences from the variant ---

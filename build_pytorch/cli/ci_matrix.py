@@ -14,8 +14,9 @@ from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import CiMatrixOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package, Variant
+from build_pytorch.matrix.selection import variants_of
 from build_pytorch.results.cached_results import cached_results
-from build_pytorch.results.package_selection import chosen_variants
+from build_pytorch.results.package_selection import chosen_packages
 from build_pytorch.results.package_state import all_events
 
 MOST: Final = 256
@@ -61,7 +62,7 @@ def run(options: CiMatrixOptions) -> int:
             raise BuildPytorchError(f"--runner {runner}: use PLATFORM=LABEL, {' or '.join(labels)}")
         labels[platform] = label
     matrix = matrix_reader.load(options.root)
-    selected = chosen_variants(matrix, options.selection)
+    selected = variants_of(chosen_packages(matrix, options.selection))
     wanted = [v for v in selected if not (v.impossible or v.untaken_hashes)]
     ids = {variant.id for variant in wanted}
     wanted = [v for v in wanted if not (v.same_build_as and v.same_build_as.id in ids)]

@@ -18,7 +18,6 @@ from invoke.collection import Collection
 from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.main import program
-from invoke.parser.argument import Argument
 from invoke.parser.parser import ParseResult
 from invoke.program import Program
 from invoke.tasks import Task
@@ -26,13 +25,13 @@ from invoke.tasks import Task
 from build_pytorch.base import console
 from build_pytorch.base.errors import ENDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import COMMANDS
-from build_pytorch.cli.declaration import Command, OptionSpec, help_text, option_specs
+from build_pytorch.cli.declaration import Command, help_text, option_specs
 from build_pytorch.cli.entry import Call, find_command, guarded, listing, read_calls, run_calls
 from build_pytorch.matrix import matrix_reader
 
 
 class CommandTask(Task[Callable[..., None]]):
-    """The task of a declared command, for the list of tasks and for completion."""
+    """The task of a declared command, for the list of tasks."""
 
     def __init__(self, command: Command) -> None:
         def body(_: Context) -> None:
@@ -40,23 +39,6 @@ class CommandTask(Task[Callable[..., None]]):
 
         body.__doc__ = command.summary
         super().__init__(body, name=command.name, auto_shortflags=False)
-        self.command = command
-
-    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """Return the declared options as arguments of Invoke."""
-        del ignore_unknown_help
-        kinds = {"flag": bool, "values": list, "value": str}
-        return [
-            Argument(
-                names=(spec.name,),
-                kind=kinds[spec.kind],
-                default=False if spec.kind == "flag" else None,
-                help=spec.help,
-                attr_name=spec.field if spec.field != spec.name else None,
-            )
-            for spec in option_specs(self.command.options)
-            if not spec.is_positional
-        ]
 
 
 class InvokeMenu(Program):
@@ -92,7 +74,7 @@ class InvokeMenu(Program):
         console.write(sys.stdout, help_text(COMMANDS[name]))
 
     def parse_cleanup(self) -> None:
-        """Complete ids of packages and values of options; the rest as Invoke does."""
+        """Complete ids, options and their values; commands as Invoke does."""
         is_asked = self.args["complete"].value
         if is_asked and (found := _completions(self.core.remainder.split())):
             console.write(sys.stdout, "\n".join(found) + "\n")
@@ -112,27 +94,25 @@ class InvokeMenu(Program):
 
 
 def _completions(words: Sequence[str]) -> list[str]:
-    """Return ids or values that may stand in place of the last word, or after it; or nothing."""
+    """Return what may stand in place of the last word, or after it; nothing: Invoke decides."""
     command = next((COMMANDS[word] for word in words if word in COMMANDS), None)
-    if not command or (words[-1].startswith("-") and not _option(command, words[-1:])):
+    if not command:
         return []
+    specs = {f"--{spec.name}": spec for spec in option_specs(command.options)}
+    options = [name for name, spec in specs.items() if not spec.is_positional]
+    if words[-1].startswith("-") and words[-1] not in options:
+        return options
     try:
         matrix = matrix_reader.load()
     except BuildPytorchError:
         return []
-    if (spec := _option(command, words[-2:])) and spec.kind != "flag":
+    spec = next((specs[word] for word in reversed(words[-2:]) if word in options), None)
+    if spec and spec.kind != "flag":
         of_matrix = {"release": [*matrix.releases], "gpu": [*matrix.gpus], "isa": [*matrix.cpus]}
         return of_matrix.get(spec.name) or list(get_args(spec.type))
-    if not any(spec.field in {"variants", "log"} for spec in option_specs(command.options)):
-        return []
     # The shell does not say whether a space follows the name of a command, which fits then, too.
-    return [*(package.id for package in matrix.packages), *({words[-1]} & COMMANDS.keys())]
-
-
-def _option(command: Command, words: Sequence[str]) -> OptionSpec | None:
-    """Return the last option among words, or None."""
-    specs = {f"--{spec.name}": spec for spec in option_specs(command.options)}
-    return next((specs[word] for word in reversed(words) if word in specs), None)
+    ids = [*(package.id for package in matrix.packages), *({words[-1]} & COMMANDS.keys())]
+    return ids if {"--variants", "--log"} & specs.keys() else []
 
 
 def collection() -> Collection:

@@ -26,9 +26,9 @@ from build_pytorch.base.console import (
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import StatusOptions
 from build_pytorch.cli.failures import (
-    FailureGroup,
-    failure_groups,
+    Failure,
     failure_of,
+    failures_by_cause,
     machine_of,
     place,
 )
@@ -65,9 +65,6 @@ class StatusRow(Struct, frozen=True, kw_only=True):
 
     variant: str  #: id of the package
     package: str
-    release: str
-    gpu: str  #: `cpu` without
-    isa: str
     state: OverallState
     cause: str  #: why it failed: id of the log rule, `smoke test`, `inspection`
     reason: str  #: what went wrong, or why no machine can run it
@@ -91,7 +88,7 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
 
     at: str
     totals: dict[OverallState, int]  #: of variants
-    failures: tuple[FailureGroup, ...]
+    failures: tuple[Failure, ...]
     next: tuple[str, ...]  #: commands
     variants: tuple[StatusRow, ...]
     companions: tuple[StatusRow, ...]  #: those that are named, or that the ledger knows
@@ -104,13 +101,15 @@ def run(options: StatusOptions) -> int:
     events = all_events(options.root)
     since = _since(options.since, now) if options.since else ""
     states = chosen_states(matrix, options.selection, events, store=options.store)
-    states = [state for state in states if not since or _event_time(state) >= since]
+    if since:
+        states = [state for state in states if state.events and state.events[-1].at >= since]
+    failures = failures_by_cause(states)
     is_everything = not (options.selection.is_narrow or since)
     document = StatusDocument(
         at=now.isoformat(timespec="seconds"),
         totals=_totals([state for state in states if state.package is state.variant]),
-        failures=failure_groups(states),
-        next=tuple(_next(states)),
+        failures=failures,
+        next=tuple(_next(states, failures)),
         variants=_rows((s for s in states if s.package is s.variant), options.sort, now),
         companions=_rows((s for s in states if s.package is not s.variant), options.sort, now),
         seeds=_seeds(matrix, events) if is_everything else {},
@@ -141,15 +140,10 @@ def _rows(states: Iterable[PackageState], key: str, now: datetime) -> tuple[Stat
 def _since(text: str, now: datetime) -> str:
     """Return the time that --since means, as the ledger writes times. Raises BuildPytorchError."""
     if found := re.fullmatch(r"(\d{1,4})([mhdw])", text):
-        then = now - timedelta(**{_UNITS[found[2]]: int(found[1])})
+        return (now - timedelta(**{_UNITS[found[2]]: int(found[1])})).isoformat()
+    if then := moment(text):
         return then.isoformat()
-    if re.fullmatch(r"\d{4}-\d\d-\d\d", text) and moment(text):
-        return text
     raise BuildPytorchError(f'--since: found "{text}"; allowed: 90m, 12h, 3d, 2w, 2026-11-20')
-
-
-def _event_time(state: PackageState) -> str:
-    return state.events[-1].at if state.events else ""
 
 
 def _row(state: PackageState, now: datetime) -> StatusRow:
@@ -161,14 +155,11 @@ def _row(state: PackageState, now: datetime) -> StatusRow:
     return StatusRow(
         variant=package.id,
         package=package.package,
-        release=package.release_name,
-        gpu=state.variant.gpu_key or "cpu",
-        isa=state.variant.cpu_key,
         state=state.overall,
         cause=failure.cause if failure else "",
         reason=failure.reason if failure else package.impossible or "",
         at=failure.at if failure else last.at if last else "",
-        machine=failure.machine if failure else machine_of(last) if last else "",
+        machine=failure.machines[0] if failure else machine_of(last) if last else "",
         seconds=seconds,
         built=state.built,
         inspect=state.inspect,
@@ -197,18 +188,17 @@ def _seeds(matrix: Matrix, events: Events) -> dict[str, BuiltState]:
     return {name: state.built for name, state in states.items() if state.last}
 
 
-def _next(states: Sequence[PackageState]) -> list[str]:
+def _next(states: Sequence[PackageState], failures: Sequence[Failure]) -> list[str]:
     """Return the commands that lead on: the first that applies, with what follows it."""
     if any(not state.digest for state in states):
         return ["invoke all"]
     by_state: dict[OverallState, list[str]] = {}
     for state in states:
         by_state.setdefault(state.overall, []).append(state.package.id)
-    if failures := failure_groups(states):
-        group = failures[0]
-        is_test = group.cause in {"smoke test", "inspection"}
+    if failures:
+        is_test = failures[0].cause in {"smoke test", "inspection"}
         command = "show" if is_test else "diagnose"
-        return [f"invoke {command} {group.packages[0]}", "invoke build --failed"]
+        return [f"invoke {command} {failures[0].packages[0]}", "invoke build --failed"]
     if OverallState.BUILT in by_state:
         return ["invoke inspect --state built"]
     if OverallState.INTERRUPTED in by_state or OverallState.OUTDATED in by_state:
@@ -248,7 +238,7 @@ def _overview(states: Sequence[PackageState], document: StatusDocument, now: dat
     return [*head, *middle, *tail]
 
 
-def _group_lines(group: FailureGroup, now: datetime) -> tuple[str, str]:
+def _group_lines(group: Failure, now: datetime) -> tuple[str, str]:
     """Return two lines about failures of one cause: why, and when, where and what."""
     what = f"{group.cause}: {group.reason}" if group.cause else group.reason
     at = moment(group.at)

@@ -13,7 +13,8 @@ from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.cli.commands import VerifyOptions
 from build_pytorch.cli.pages import reference_pages
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.results.package_selection import chosen_variants
+from build_pytorch.matrix.selection import variants_of
+from build_pytorch.results.package_selection import chosen_packages
 from build_pytorch.verify import registry, verification
 from build_pytorch.verify.verification import VerificationResult
 
@@ -37,7 +38,7 @@ def run(options: VerifyOptions) -> int:
 
         reports.check_files(named)  # first, as a verification may take minutes
     matrix = matrix_reader.load(options.root)
-    variants = chosen_variants(matrix, options.selection)
+    variants = variants_of(chosen_packages(matrix, options.selection))
     is_of_source = {"source", "source-texts"} & {*options.only}
     if is_of_source:
         from build_pytorch.sources import official_source

@@ -18,16 +18,9 @@ from build_pytorch.matrix.tables import Work
 _WILDCARDS: Final = frozenset("*?[")
 
 StateName = Literal[
-    "building",
-    "failed",
-    "published",
-    "tested",
-    "built",
-    "impossible-host",
-    "interrupted",
-    "outdated",
-    "not-built",
-]
+    "building", "failed", "published", "tested", "built", "impossible-host", "interrupted",
+    "outdated", "not-built",
+]  # fmt: skip
 """The states of packages as a person writes them."""
 
 
@@ -67,17 +60,13 @@ def only_release(matrix: Matrix, name: str, fitting: Sequence[str]) -> str:
 
 
 def select(matrix: Matrix, patterns: Sequence[str], release: str = "") -> tuple[Variant, ...]:
-    """Return the variants that patterns name. Raises as `select_packages` and `only_variants`."""
-    return only_variants(select_packages(matrix, patterns, release))
+    """Return the variants that patterns name; a companion stands for its variant."""
+    return variants_of(select_packages(matrix, patterns, release))
 
 
-def only_variants(packages: Iterable[Package]) -> tuple[Variant, ...]:
-    """Return packages that are all variants. Raises BuildPytorchError for a companion."""
-    for package in packages:
-        if not isinstance(package, Variant):
-            what = f"{package.id} is a companion, and this command takes variants"
-            raise BuildPytorchError(f"{what}; name {package.variant.id}")
-    return tuple(package.variant for package in packages)
+def variants_of(packages: Iterable[Package]) -> tuple[Variant, ...]:
+    """Return packages with the variant in place of each companion."""
+    return tuple({package.variant.path: package.variant for package in packages}.values())
 
 
 def select_packages(

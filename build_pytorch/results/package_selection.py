@@ -6,13 +6,8 @@ from collections.abc import Sequence
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.matrix.field_types import listed
-from build_pytorch.matrix.model import Matrix, Package, Variant
-from build_pytorch.matrix.selection import (
-    Selection,
-    on_hardware,
-    only_variants,
-    select_packages,
-)
+from build_pytorch.matrix.model import Matrix, Package
+from build_pytorch.matrix.selection import Selection, on_hardware, select_packages
 from build_pytorch.results.ledger import Events
 from build_pytorch.results.package_state import PackageState, all_events, package_states
 
@@ -54,16 +49,6 @@ def last_log(matrix: Matrix, package: Package) -> str:
     if not state.newest_log:
         raise BuildPytorchError(f"{package.id}: the ledger has no build of it")
     return state.newest_log
-
-
-def chosen_variants(matrix: Matrix, selection: Selection) -> tuple[Variant, ...]:
-    """Return the selected variants, also those of which a companion is in a wanted state.
-
-    Raises BuildPytorchError as `chosen_packages`, and for a pattern that names a companion.
-    """
-    named = only_variants(_named(matrix, selection))
-    chosen = {package.variant.path for package in chosen_packages(matrix, selection)}
-    return tuple(variant for variant in named if variant.path in chosen)
 
 
 def chosen_states(
