@@ -92,7 +92,8 @@ def test_a_failure_without_a_rule_or_a_log_says_how_to_go_on(checkout: Checkout)
     start = checkout.started(checkout.package("sm90-avx2"), LAST)
     checkout.ended(start, "failed", 5.0, message="exit code 1")
     failure = checkout.row("sm90-avx2")["failure"]
-    assert failure["reason"] == failure["line"] == "exit code 1"
+    assert failure["reason"] == "exit code 1, and no log rule names the failure"
+    assert failure["line"] == "exit code 1"
     assert "`invoke log sm90-avx2`" in failure["fix"]
 
 

@@ -17,7 +17,7 @@ from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
 from build_pytorch.build import build_display as timing
 from build_pytorch.build.build_progress import diagnose
 from build_pytorch.build.log_reader import ends_below
-from build_pytorch.build.log_rules import RULES
+from build_pytorch.build.log_rules import RULES_BY_ID
 from build_pytorch.cli.commands import BoardOptions
 from build_pytorch.cli.failures import failure_of, machine_of
 from build_pytorch.generate import board, pages
@@ -30,7 +30,6 @@ from build_pytorch.results.package_state import PackageState, all_events, moment
 
 _EVERY: Final = 5.0  #: seconds between two looks of --watch
 _TAIL: Final = 64 << 10  #: bytes of the end of a log that are read
-_FIXES: Final = {rule.id: rule.fix for rule in RULES}
 
 
 def run(options: BoardOptions) -> int:
@@ -165,6 +164,7 @@ def _failure(state: PackageState) -> BoardFailure | None:
         fix = f"read the report, correct the recipe, build again, then `invoke {test.by} {id_}`"
     else:
         line = shortened(state.last.message, 500) if state.last else ""
-        fix = _FIXES.get(found.cause, f"read the log: `invoke log {id_}`").replace("LOG", log)
+        rule = RULES_BY_ID.get(found.cause)
+        fix = rule.fix.replace("LOG", log) if rule else f"read the log: `invoke log {id_}`"
         fix += f"; then `invoke build {id_}`"
     return BoardFailure(cause=found.cause, reason=found.reason, line=line, fix=fix, log=log)

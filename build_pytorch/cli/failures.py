@@ -16,6 +16,7 @@ from build_pytorch.results.package_state import PackageState
 
 _PLACE: Final = re.compile(r"^\S+?(?:[:(]\d+[):,\d]*)*: (?=(?:fatal |catastrophic )?error\b)")
 """The file and the place in it with which a compiler begins an error."""
+_UNNAMED: Final = "no log rule names the failure"
 _LONGEST: Final = 200  #: characters of a reason
 
 
@@ -48,7 +49,10 @@ def failure_of(state: PackageState) -> Failure | None:
     if isinstance(event, Ended):
         rule = RULES_BY_ID.get(event.cause)
         cause = event.cause
-        reason = rule.meaning if rule else _PLACE.sub("", event.message) or "no log rule names it"
+        said = _PLACE.sub("", event.message)
+        if not said or said.startswith("exit code "):
+            said = f"{said}, and {_UNNAMED}" if said else _UNNAMED
+        reason = rule.meaning if rule else said
     else:
         cause, reason = state.failure, event.reason or "see its report"
     return Failure(
