@@ -12,7 +12,7 @@ from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import VerifyOptions
 from build_pytorch.generate.recipes import as_markdown
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.results.package_selection import chosen_variants
+from build_pytorch.results.package_selection import chosen_packages
 from build_pytorch.verify import rebuilds
 from build_pytorch.verify.rebuilds import PackageChange, Rebuilds
 
@@ -29,7 +29,7 @@ def run(options: VerifyOptions) -> int:
     if options.expect not in {"", "none"}:
         raise BuildPytorchError(f'--expect "{options.expect}": allowed: none')
     matrix = matrix_reader.load(options.root)
-    variants = {v.path for v in chosen_variants(matrix, options.selection)}
+    variants = {p.variant.path for p in chosen_packages(matrix, options.selection)}
     chosen = [package for package in matrix.packages if package.variant.path in variants]
     with rebuilds.checkout_of(options.root, options.against) as before:
         found = rebuilds.compare(options.against, before, (matrix, options.root), chosen)
