@@ -15,7 +15,7 @@ compilerCache() {
   export CCACHE_STATSLOG=$NIX_BUILD_TOP/build-pytorch-ccache/stats.log
   CCACHE_COMPILERCHECK="string:$(
     for compiler in "${CC:-cc}" "${CXX:-c++}" nvcc; do
-      realpath "$(command -v "$compiler")" || echo "no $compiler"
+      realpath "$(command -v "$compiler")" 2>/dev/null || echo "no $compiler"
     done
     for variable in ${!NIX_CFLAGS@} ${!NIX_CXX@} ${!NIX_HARDENING@} ${!NIX_ENFORCE@} ${!NIX_CC@} ${!NIX_GCC@} ${!NVCC_@}; do
       echo "$variable=${!variable}" | sed -E "s/-frandom-seed=[^ ]*|$cppFlags//g"

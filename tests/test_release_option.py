@@ -25,6 +25,7 @@ WORDS = {
     "diagnose": ["a.log"],
     "inspect": ["sm90-avx512"],
     "publish": ["sm90-avx512"],
+    "rebuild": ["sm90-avx512"],
     "shell": ["sm90-avx512"],
     "show": ["sm90-avx512"],
     "vendor": ["cuda-packages", "--from", "."],

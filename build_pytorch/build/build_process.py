@@ -25,7 +25,13 @@ from build_pytorch.build.log_reader import named
 from build_pytorch.nix import store
 from build_pytorch.results import ledger
 
-_PATIENCE: Final = 10.0  #: seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL
+_PATIENCE: Final = 60.0
+"""Seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL.
+
+Nix deletes the folder of the build first: the sources of PyTorch took 45 s on a busy machine. A Nix
+that is killed leaves the folder.
+"""
+
 _KEPT: Final = "\t"  #: control characters of a build's output that its log keeps
 _MEMORY_EVERY: Final = 5.0  #: seconds between two measurements of a build's memory
 _PUSHES: Final = 4  #: results that are signed and copied at the same time

@@ -229,6 +229,11 @@ class InitOptions(CommandOptions, frozen=True):
     ci: Annotated[bool, "also a workflow for GitHub Actions that builds"] = False
 
 
+class RebuildOptions(SomeOptions, frozen=True):
+    cores: Annotated[int, "N", "compile jobs (default, 0: all)", Meta(ge=0, le=4096)] = 0
+    json: _Json = False
+
+
 class DiagnoseOptions(CommandOptions, frozen=True):
     is_for_any: ClassVar[bool] = True
     log: Annotated[
@@ -395,6 +400,7 @@ COMMANDS: Final = {
         Command("vendor", "Copy files of another repository into this one.", VendorOptions),
         Command("outdated", "List newer PyTorch and nixpkgs, and old facts.", OutdatedOptions),
         Command("build", "Build variants with Flox or Nix.", BuildOptions),
+        Command("rebuild", "Build again with Nix and compare the files.", RebuildOptions),
         Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
         Command("log", "Show the log of the last build of a package.", LogOptions),
         Command("shell", "Open a shell in the environment of a build.", ShellOptions),

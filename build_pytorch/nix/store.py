@@ -21,6 +21,9 @@ NIX_INSTANTIATE: Final = "nix-instantiate"
 NIX_SHELL: Final = "nix-shell"
 NIX_STORE: Final = "nix-store"
 
+CHECK: Final = ("--check", "--keep-failed")
+"""Arguments of a build: build what the store has again; if it differs, keep it and fail."""
+
 _NIX_COMMAND: Final = (NIX, "--extra-experimental-features", "nix-command")
 
 

@@ -28,6 +28,7 @@ in
           BLAS = if isMkl then "MKL" else "OpenBLAS";
         }
         // (if !isMkl then { OpenBLAS_HOME = blas.provider; } else {
+          CMAKE_PREFIX_PATH = blas.provider;
           INTEL_MKL_DIR = blas.provider;
           LD_LIBRARY_PATH = "${blas.provider}/lib";
           MKLROOT = blas.provider;
