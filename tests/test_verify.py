@@ -495,6 +495,19 @@ error:
 """
 
 
+def test_the_place_of_a_function_hides_no_argument() -> None:
+    """As Nix 2.8 said it of the torch of `nox -s whole`."""
+    said = """error: anonymous function at /nix/store/m-source/torch.nix:4:1 called with unexpected argument 'newer'
+
+       at /nix/store/m-source/python.nix:31:34:
+
+           30|       # The attribute is torch: the set has no `pytorch`.
+(use '--show-trace' to show detailed location information)
+"""  # noqa: E501
+    wanted = "anonymous function called with unexpected argument 'newer'"
+    assert nix_evaluation.message_of(said) == wanted
+
+
 @pytest.mark.parametrize("said", [NIX_2_8, NIX_2_34], ids=["2.8", "2.34"])
 def test_errors_and_warnings_of_old_and_new_nix_are_read(said: str) -> None:
     assert nix_evaluation.message_of(said) == "attribute 'nosuch' missing"

@@ -32,7 +32,7 @@ def test_recipes_reach_the_torch_of_the_stand_in(tmp_path: Path) -> None:
           system = "x86_64-linux"; config.allowUnfree = true; overlays = [ ];
         }};
         facts = path: let torch = import path {{ inherit nixpkgs_pinned; pkgs = {{ }}; }}; in {{
-          inherit (torch) name BLAS;
+          inherit (torch) name drvPath BLAS;
           openblas = torch ? OpenBLAS_HOME;
           version = torch.PYTORCH_BUILD_VERSION;
         }};

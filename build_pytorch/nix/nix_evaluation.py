@@ -251,6 +251,7 @@ def message_of(stderr: str) -> str:
     """
     errors = re.findall(r"(?m)^ *error: ?(\S.*(?:\n(?!\s*$| *at |\s*\d*\|).+)*)", stderr)
     text = errors[-1] if errors else stderr.strip().split("\n")[-1]
-    text = re.sub(r",? at:? /\S+:\d+:\d+.*", "", " ".join(text.split()))
+    text = re.sub(r" at /\S+:\d+:\d+(?= called with)", "", " ".join(text.split()))
+    text = re.sub(r",? at:? /\S+:\d+:\d+.*", "", text)
     text = re.sub(r" \(use '--show-trace'[^)]*\)", "", text)
     return text or "Nix printed no message"

@@ -1,9 +1,9 @@
 # nixpkgs' torch as the model has it (model-torch.nix), with what PyTorch 2.6.0 and Debian's packages
 # of it need: the texts that later expressions replace are not in these sources, and libraries that
 # nixpkgs builds from PyTorch's submodules are Debian's. The formals stay those of nixpkgs.
-{ pin }:
+pin:
 let
-  torch = import ./model-torch.nix { inherit pin; };
+  torch = import ./model-torch.nix pin;
 in
 {
   __functionArgs = builtins.functionArgs torch;
@@ -37,7 +37,7 @@ in
 
       # The outputs of nixpkgs
       postInstall = ''
-        site=$out/${python.sitePackages}/torch
+        site=$out/lib/${python.libPrefix}/site-packages/torch
         mkdir "$dev" "$lib" "$cxxdev"
         cp -r "$site/include" "$dev/include"
         mv "$site/share" "$dev/share"

@@ -87,10 +87,11 @@ def make_checkout(root: Path, sha256: str, cache: Path) -> None:
     """Write a checkout with our matrix, or bring the program and the matrix of one up to date."""
     root.mkdir(exist_ok=True)
     kept = shutil.ignore_patterns("__pycache__", ".git", ".venv", ".nox", ".*_cache")
-    for name in ("build_pytorch", "templates", "docs", ".flox/env"):
+    for name in ("build_pytorch", "templates", "docs", "nix", ".flox/env"):
         shutil.rmtree(root / name, ignore_errors=True)
         shutil.copytree(PROJECT / name, root / name, ignore=kept)
-    shutil.rmtree(root / "docs/reference/releases", ignore_errors=True)
+    for name in ("docs/reference/releases", "nix/nixpkgs"):  # of other releases
+        shutil.rmtree(root / name, ignore_errors=True)
     for name in (".flox/env.json", "tasks.py", "noxfile.py", "pyproject.toml", "README.md"):
         shutil.copy(PROJECT / name, root / name)
     text = (HERE / "matrix.toml").read_text().replace("CACHE", str(cache))
