@@ -424,6 +424,24 @@ def test_the_two_hashes_of_a_mismatch_are_kept(sm90: Variant) -> None:
 # --- how long it takes ---
 
 
+def test_objects_from_a_cache_do_not_set_the_pace(sm90: Variant) -> None:
+    """A whole PyTorch after kill -9, as its log said it: 156 objects of the cache, then compilers.
+
+    By all steps, 67 minutes would be left after nine; the last steps took 23 s each.
+    """
+    progress = BuildProgress(sm90)
+    minutes = {0.0: 1, 0.4: 156, 1: 163, 2: 166, 3: 170, 4: 172, 5: 177, 6: 180, 8: 183, 9: 185}
+    for minute, step in minutes.items():
+        line = LogLine("d", f"[{step}/1559] Building CXX object a.o")
+        progress.see(line, 1000 + 60 * minute, own=True)
+    now = 1000.0 + 9 * 60
+    assert remaining(540, 185, 1559, now - progress.first_step, None) == pytest.approx(
+        4010, rel=0.01
+    )
+    left = remaining(540, 185, 1559, progress.seconds_at_pace(now), None)
+    assert left == pytest.approx(1374 * 300 / (185 - 172), rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("elapsed", "done", "total", "building", "before", "left"),
     [

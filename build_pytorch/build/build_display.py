@@ -111,7 +111,7 @@ class BuildDisplay:
         """Return the phase with its steps, the time it took, and an estimate of the rest."""
         progress = attempt.progress
         steps = f" [{progress.done}/{progress.total}]" if progress.total else ""
-        building = time.monotonic() - progress.first_step
+        building = progress.seconds_at_pace(time.monotonic())
         before = self.history.get(attempt.step.subject)
         seconds = remaining(attempt.seconds, progress.done, progress.total, building, before)
         left = "" if seconds is None else f"about {clock(seconds)} left"

@@ -44,6 +44,8 @@ _LONGEST_MESSAGE: Final = 4000  #: characters of a message of CMake that are exa
 _PREPARATION: Final = 20
 """Steps of a ninja run that is smaller are not counted: setup.py first generates a few files."""
 
+_PACE_EVERY: Final = 10.0  #: seconds between two marks of how many steps are done
+_PACE_OVER: Final = 300.0
 _FOREVER: Final = 1 << 62
 """The line number of a match that counts as recent whatever follows."""
 
@@ -87,6 +89,7 @@ class BuildProgress:
         self.done = 0
         self.total = 0  #: steps of the main run of ninja
         self.first_step = 0.0  #: when its first step was seen, on the caller's clock
+        self._paces: list[tuple[float, int]] = []  #: times, and the steps done by then
         self.began = 0.0  #: when the variant's own build began, on the caller's clock
         self.where = ""
         self.tail: deque[str] = deque(maxlen=TAIL)
@@ -107,6 +110,17 @@ class BuildProgress:
         again = BuildProgress(self.variant)
         again.tail, again.where, again.began = self.tail, self.where, self.began
         return again
+
+    def seconds_at_pace(self, now: float) -> float:
+        """Return how long the steps so far would have taken at the pace of the last ones.
+
+        These are those of the last quarter of the time, at least five minutes: after a restart, a
+        cache hands out hundreds of objects in the first seconds.
+        """
+        since = now - max(_PACE_OVER, (now - self.first_step) / 4)
+        before = [pace for pace in self._paces if pace[0] <= since]
+        when, done = before[-1] if before else (self.first_step, 0)
+        return (now - when) / max(1, self.done - done) * self.done
 
     @property
     def message(self) -> str:
@@ -190,20 +204,24 @@ class BuildProgress:
         elif text[0] == "[" and (step := _NINJA.match(text)):
             self._in_failed_step = False
             self._part = "importing" if self._part == "importing" else "compiling"
-            done, total = int(step[1]), int(step[2])
-            if done > total or total < _PREPARATION:
-                return
-            if total != self.total and done == 1:  # another run
-                self._forget_ends()
-            self.done, self.total = done, total
-            self.first_step = self.first_step or now
-            self.phase, self._part = "build", "compiling"
+            self._step(int(step[1]), int(step[2]), now)
         elif text.startswith(FAILED_STEP):
             self._in_failed_step = True  # ninja ends, when the other jobs have ended
         elif phase := phase_of(text):
             self._enter(phase)
         elif self._matches and self.phase in _LATE_PHASES and _PASSED.search(text[:200]):
             self._forget_failures()
+
+    def _step(self, done: int, total: int, now: float) -> None:
+        if done > total or total < _PREPARATION:
+            return
+        if total != self.total and done == 1:  # another run
+            self._forget_ends()
+        self.done, self.total = done, total
+        self.first_step = self.first_step or now
+        if not self._paces or now - self._paces[-1][0] >= _PACE_EVERY:
+            self._paces.append((now, done))
+        self.phase, self._part = "build", "compiling"
 
     def _enter(self, phase: str) -> None:
         self._forget_failures()
