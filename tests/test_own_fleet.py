@@ -15,9 +15,11 @@ from typing import Final
 
 import pytest
 from conftest import PROJECT, WHOLE, Project, error_line
+from world import programs
 
 from build_pytorch.generate.new_project import project_files
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.sources.matrix_additions import Draft
 
 SOURCES: Final = (
     *("build_pytorch", "examples", "templates", "nix", "matrix.toml"),
@@ -114,8 +116,8 @@ def test_any_variant_of_the_shipped_matrix_begins_a_project() -> None:
 def test_init_refuses_a_project_and_keeps_a_gitignore(project: Project, tmp_path: Path) -> None:
     found = error_line(project.invoke("init"))
     assert found.startswith(f"{project.root}: a project already: it has matrix.toml release.nix")
-    new = tmp_path / "new"
-    new.mkdir()
+    new = tmp_path / "deep/new"
+    new.mkdir(parents=True)
     (new / ".gitignore").write_text("/ours\n")
     done = project.invoke("init", str(new), "--variant", "cpu-avx2", "--ci")
     assert done.returncode == 0, done.stderr
@@ -212,3 +214,58 @@ def test_an_upgrade_rewrites_the_copied_nix_files_and_keeps_edited_ones(
     assert "refused    nix/sharing.nix: edited by hand" in done.stdout
     copied.write_text("# our own\n" + (PROJECT / "nix/sharing.nix").read_text())
     assert "nix/sharing.nix" not in installed.succeeds("all", "--check")
+
+
+@pytest.mark.parametrize("gpu", ["sm121", "sm103", "sm89", "cpu-avx2"])
+def test_what_is_added_to_a_new_project_has_its_rules(gpu: str) -> None:
+    matrix = matrix_reader.parse(WHOLE)
+    draft = Draft(
+        matrix_reader.parse(project_files(matrix, matrix.variants[0], ci=False)["matrix.toml"])
+    )
+    draft.add(gpu)
+    for variant in draft.matrix.variants:
+        like = next(each for each in matrix.variants if each.short_id == variant.short_id)
+        assert {r.id for r in variant.effects.rules} == {r.id for r in like.effects.rules}
+
+
+def test_demo_wants_a_new_folder_and_linux(project: Project, tmp_path: Path) -> None:
+    assert (
+        error_line(project.invoke("demo", str(tmp_path)))
+        == f"{tmp_path}: exists; name a new folder"
+    )
+
+
+def test_demo_without_nix_makes_recipes_and_says_what_is_missing(
+    project: Project, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    folder = tmp_path / "demo"
+    done = project.run_process("invoke", "demo", str(folder), env={"PATH": str(tmp_path / "bin")})
+    assert done.returncode == 0, done.stderr
+    assert "nix-build is not installed: recipes are made, and nothing is built" in done.stdout
+    assert "$ build-pytorch build" not in done.stdout
+    assert len(list(folder.glob("project/.flox/pkgs/*.nix"))) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(programs() is not None, reason=programs() or "")
+def test_demo_builds_fails_diagnoses_and_can_be_gone_on_with(
+    installed: Installed, tmp_path: Path
+) -> None:
+    printed = installed.succeeds("demo", str(tmp_path / "demo"))
+    assert "A demonstration: a stand-in replaces nixpkgs." in printed
+    assert re.search(
+        r"1 built, 1 not\n\n\$ build-pytorch status\n(.*\n)*.*failed .* cuda-off", printed
+    )
+    project = tmp_path / "demo/project"
+    assert (project / ".build-pytorch/board.html").is_file()
+    *_, commands = printed.partition("To go on there")
+    commands = commands.partition("Delete it")[0]
+    lines = [line for line in commands.splitlines() if line.startswith("  ")]
+    script = "\n".join(["set -e", *lines, "build-pytorch status --json"])
+    env = os.environ | {"PATH": f"{installed.bin}:{os.environ['PATH']}", "PYTHONPATH": ""}
+    done = subprocess.run(
+        ["sh", "-c", script], env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1 built, 0 not" in done.stdout + done.stderr

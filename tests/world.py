@@ -8,71 +8,46 @@ PyTorch prints. Everything between the two is real: `nix-build`, its derivations
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import platform
-import shutil
 import signal
-import socket
-import ssl
 import subprocess
 import sys
-import tarfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROJECT, Project, copied_project
+from conftest import Project, copied_project
 
-from build_pytorch.build import run_loop
+from build_pytorch.build import run_loop, stand_in
 from build_pytorch.matrix import matrix_reader
 
 run_loop._RETRY_SECONDS = 0.05  # noqa: SLF001 - no test waits 30 seconds
 
-MODEL = PROJECT / "build_pytorch/verify/nixpkgs_model"
-STAND_IN = PROJECT / "tests/stand_in/build.sh"
+programs = stand_in.missing_program
 
 
-class Site:
-    """A Nix store and the site it downloads from. Tests may share one: a World clears it."""
+class Site(stand_in.Site):
+    """The stand-in of the package, of which tests count and refuse requests. A World clears it."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        checks_hashes: bool = False,
-        script: Path = STAND_IN,
-        arguments: Sequence[Path] = (),
-        config: str = "sandbox = false",
-    ) -> None:
-        self.folder = folder
-        self.scenarios = folder / "scenarios"
-        self.scenarios.mkdir()
-        self.store = folder / "nix/store"
-        given = arguments or (self.scenarios,)
-        self.archive = _nixpkgs(script, given, checks_hashes=checks_hashes)
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__(folder, **options)
         self.others: dict[str, bytes] = {}
         """Further tarballs by the path of their address."""
         self.requests: list[str] = []
         self.refused = 0
         """So many connections are closed without an answer first."""
-        (folder / "home").mkdir()
-        self.env: dict[str, str] = {
-            "NIX_REMOTE": "local",
-            "NIX_STORE_DIR": str(self.store),
-            "NIX_STATE_DIR": f"{folder}/nix/state",
-            "NIX_LOG_DIR": f"{folder}/nix/log",
-            "NIX_CONF_DIR": f"{folder}/nix/conf",
-            "NIX_CONFIG": (
-                f"substituters =\nbuild-users-group =\n{config}\ncompress-build-log = false"
-            ),
-            "XDG_CACHE_HOME": f"{folder}/cache",
-            "HOME": f"{folder}/home",
-        }
+
+    def is_refused(self) -> bool:
+        self.refused = max(self.refused, 0) - 1
+        return self.refused >= 0
+
+    def answer(self, path: str) -> bytes | None:
+        self.requests.append(path)
+        return super().answer(path) or self.others.get(path)
 
     def nix(
         self,
@@ -161,7 +136,7 @@ class World:
         git("repack", "-adq")  # copies of it have fewer files
 
     def scenario(self, name: str, script: str) -> None:
-        """What the build of a variant does (or of all: `default`): calls of stand_in/build.sh."""
+        """What the build of a variant does (or of all: `default`): calls of build/stand_in.sh."""
         (self.site.scenarios / f"{name}.sh").write_text(script + "\n")
 
     def mark(self, name: str) -> None:
@@ -249,97 +224,11 @@ def kill_session(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _nixpkgs(script: Path, arguments: Sequence[Path], *, checks_hashes: bool) -> bytes:
-    """The model of nixpkgs as GitHub's archive of the pin, with our builder in it."""
-    # The two sources that matrix.toml has hashes of; those of the model's own are made up.
-    checks = '(args.rev or "") == "v2.10.0" || (args.name or "") == "cuda-13.0-clockrate-fix.patch"'
-    shell = script.read_text().partition("\n")[0].removeprefix("#!")
-    words = " ".join(f'"{argument}"' for argument in arguments)
-    builder = (
-        f'{{ builder = "{shell}"; args = [ ./build.sh {words} ]; '
-        f"checksHashes = args: {checks if checks_hashes else 'false'}; }}\n"
-    )
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w:gz") as archive:
-        for path in sorted(MODEL.glob("*.nix")):
-            text = builder if path.name == "builder.nix" else path.read_text()
-            _add(archive, path.name, text)
-        _add(archive, "build.sh", script.read_text())
-    return data.getvalue()
-
-
-def _add(archive: tarfile.TarFile, name: str, text: str) -> None:
-    entry = tarfile.TarInfo(f"nixpkgs-pin/{name}")
-    entry.size = len(text.encode())
-    archive.addfile(entry, io.BytesIO(text.encode()))
-
-
 @contextlib.contextmanager
 def served(site: Site) -> Iterator[Site]:
-    """Answer for GitHub as long as the context lasts: a proxy that speaks TLS in its name."""
-    key, certificate = site.folder / "key.pem", site.folder / "cert.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-            *("-keyout", str(key), "-out", str(certificate), "-subj", "/CN=github.com"),
-            *("-addext", "subjectAltName=DNS:github.com"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    server = socket.create_server(("127.0.0.1", 0))
-    proxy = f"http://127.0.0.1:{server.getsockname()[1]}"
-    site.env |= {
-        "https_proxy": proxy,
-        "HTTPS_PROXY": proxy,
-        "no_proxy": "",
-        "NO_PROXY": "",
-        "NIX_SSL_CERT_FILE": str(certificate),
-    }
-    thread = threading.Thread(target=_serve, args=(site, server, context), daemon=True)
-    thread.start()
-    try:
+    """Answer for GitHub as long as the context lasts."""
+    with stand_in.served(site):
         yield site
-    finally:
-        server.close()
-
-
-def _serve(site: Site, server: socket.socket, context: ssl.SSLContext) -> None:
-    while True:
-        try:
-            connection, _ = server.accept()
-        except OSError:
-            return
-        threading.Thread(target=_answer, args=(site, connection, context), daemon=True).start()
-
-
-def _answer(site: Site, connection: socket.socket, context: ssl.SSLContext) -> None:
-    with contextlib.suppress(OSError), connection:
-        connection.settimeout(20)
-        request = connection.recv(65536)  # CONNECT github.com:443
-        if site.refused:
-            site.refused -= 1
-            return
-        connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        with context.wrap_socket(connection, server_side=True) as secure:
-            request = secure.recv(65536)
-            path = request.split(b" ")[1].decode()
-            site.requests.append(path)
-            body = site.archive if "/NixOS/nixpkgs/archive/" in path else site.others.get(path)
-            status = b"404 Not Found" if body is None else b"200 OK"
-            body = b"not here" if body is None else body
-            head = b"HTTP/1.1 " + status + b"\r\nContent-Length: %d\r\n" % len(body)
-            secure.sendall(head + b"Connection: close\r\n\r\n" + body)
-
-
-def programs() -> str | None:
-    """What this machine lacks to have such a site, or None."""
-    for name in ("nix-build", "openssl"):
-        if shutil.which(name) is None:
-            return f"{name} is not installed"
-    return None
 
 
 @pytest.fixture(scope="session")

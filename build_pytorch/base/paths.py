@@ -21,7 +21,7 @@ INVOKE: Final = "invoke"
 SCRIPT: Final = "build-pytorch"
 """The console script of the package: the same commands for projects that are no clone of it."""
 
-_NAMED: Final = re.compile(r"""(?m)(^|[`"'>]|  |; |&& |\\u0026 )invoke (?=[a-z-]|NAME\b)""")
+_NAMED: Final = re.compile(r"""(?m)(^|[`"'>]|  |; |: |&& |\\u0026 )invoke (?=[a-z-]|NAME\b)""")
 """Where our texts name a command: they call the program `invoke`."""
 
 MATRIX: Final = "matrix.toml"

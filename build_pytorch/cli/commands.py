@@ -234,6 +234,11 @@ class RebuildOptions(SomeOptions, frozen=True):
     json: _Json = False
 
 
+class DemoOptions(CommandOptions, frozen=True):
+    is_for_any: ClassVar[bool] = True
+    what: Annotated[_Words, "DIR", "a new folder (default: a temporary one)"] = ()
+
+
 class DiagnoseOptions(CommandOptions, frozen=True):
     is_for_any: ClassVar[bool] = True
     log: Annotated[
@@ -417,6 +422,7 @@ COMMANDS: Final = {
         Command("recommend", "Recommend a variant for a machine, with reasons.", RecommendOptions),
         Command("doctor", "Judge the torch of a Python on a machine.", DoctorOptions),
         Command("init", "Begin a project with a matrix.toml of one variant.", InitOptions),
+        Command("demo", "Try builds, a failure and the board with a stand-in.", DemoOptions),
         Command("describe-machine", "Describe this machine as JSON.", DescribeMachineOptions),
     )
 }

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from build_pytorch.base import file_plan, paths
+from build_pytorch.base import file_plan, files, paths
 from build_pytorch.base.console import Screen, some
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.base.file_plan import Action, Change
@@ -32,6 +32,8 @@ def run(options: InitOptions) -> int:
     if present := [name for name in _OF_A_PROJECT if (folder / name).exists()]:
         what = f"{folder}: a project already: it has {some(present)}"
         raise BuildPytorchError(f"{what}; name another folder, or extend it with `invoke add`")
+    with files.write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     texts = project_files(matrix, variants[0], ci=options.ci)
     changes = [_change(folder, path, text) for path, text in texts.items()]
     file_plan.apply(folder, changes)

@@ -131,12 +131,29 @@ class Draft(DraftGroups):
         self.text = matrix_editor.with_table(
             self.text, ("gpu", key), values, place, before=is_first
         )
+        if gpu.codegen_base:
+            self._ensure_codegen_rule(key)
         known = self._known.gpu.get(key)
         if known and known.unconfirmed:
             self.todo.append(f"gpu.{key}, not confirmed: {known.unconfirmed}")
         products = ", ".join(gpu.products)
         self.todo.append(f"gpu.{key}: check products and hosts; known are {products}")
         return gpu
+
+    def _ensure_codegen_rule(self, key: str) -> None:
+        """Add the known rule that reads codegen_base, with the architectures that it names."""
+        fix = "codegen-condition"
+        if any(fix in rule.effect.fixes for rule in self._matrix.rules):
+            return
+        rule = next(it for it in self._known.raw["rule"] if fix in it["effect"].get("fixes", ()))
+        for other in rule["when"]["gpu"]:
+            if not matrix_editor.has(self.text, ("gpu", other)):
+                values = self._known.table("gpu", other)
+                self.text = matrix_editor.with_table(
+                    self.text, ("gpu", other), values, ("gpu", key)
+                )
+        last = ("rule", len(self._matrix.rules) - 1)
+        self.text = matrix_editor.with_table(self.text, ("rule", 0), rule, last)
 
     def _gpu_values(self, key: str) -> dict[str, Any]:
         if key in self._known.gpu:
