@@ -87,6 +87,13 @@ def test_a_cache_that_cannot_be_read_is_one_line(
         state(checkout)
 
 
+def test_without_a_recipe_no_cache_has_the_result(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nix_says(checkout, monkeypatch, "[]")
+    assert state(checkout).overall == "not built"
+
+
 def test_a_published_result_counts_where_it_is_not_here(checkout: Checkout) -> None:
     output = built_elsewhere(checkout)
     common = checkout.common(checkout.packages["cpu-avx2"], LAST + timedelta(hours=1))

@@ -430,6 +430,7 @@ def test_the_ci_matrix_has_every_variant_that_can_run_once(built: World) -> None
         "x86_64-linux": "ubuntu-latest",
         "aarch64-linux": "ubuntu-24.04-arm",
     }
+    assert [job["name"] for job in ci(built, "cpu-avx2", "sm90-avx2")] == ["sm90-avx2", "cpu-avx2"]
     named = ci(built, "cpu-*", "--runner", "x86_64-linux=big")
     assert {job["runner"] for job in named} == {"big"}
 

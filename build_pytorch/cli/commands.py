@@ -282,6 +282,7 @@ class BoardOptions(SelectionOptions, frozen=True):
 
 class LedgerOptions(CommandOptions, frozen=True):
     what: Annotated[_Words, "WHAT", "merge FILE...: ledgers of other machines (-: stdin)"] = ()
+    json: _Json = False
 
 
 class PagesOptions(CommandOptions, frozen=True):

@@ -6,13 +6,28 @@ import sys
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
-from build_pytorch.base.console import Screen, counted
+from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import LedgerOptions
 from build_pytorch.results import ledger_file
 from build_pytorch.results.ledger import AnyEvent, Ledger
+
+
+class MergedFile(Struct, frozen=True, kw_only=True):
+    """One file, with the numbers of its events and of those that were new."""
+
+    file: str
+    events: int
+    new: int
+
+
+class MergeDocument(Struct, frozen=True):
+    """What --json prints."""
+
+    files: tuple[MergedFile, ...]
 
 
 def run(options: LedgerOptions) -> int:
@@ -22,7 +37,7 @@ def run(options: LedgerOptions) -> int:
     """
     if options.what[:1] != ("merge",) or len(options.what) == 1:
         raise BuildPytorchError("write `invoke ledger merge FILE...`: ledgers of other machines")
-    book, screen = Ledger(options.root), Screen(sys.stdout)
+    book, merged = Ledger(options.root), []
     known = {_identity(event) for event in book.events()}
     added: dict[bytes, AnyEvent] = {}
     for name in options.what[1:]:
@@ -30,9 +45,14 @@ def run(options: LedgerOptions) -> int:
         new = {key: event for event in events if (key := _identity(event)) not in known}
         known |= new.keys()
         added |= new
-        screen.line(f"{name}: {counted(len(events), 'event')}, {len(new)} new")
+        merged.append(MergedFile(file=name, events=len(events), new=len(new)))
     if added:
-        book.extend(list(added.values()))
+        book.extend(added.values())
+    if options.json:
+        print_json(MergeDocument(tuple(merged)), sys.stdout)
+    for each in () if options.json else merged:
+        line = f"{each.file}: {counted(each.events, 'event')}, {each.new} new"
+        Screen(sys.stdout).line(line)
     return EXIT_OK
 
 
