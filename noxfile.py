@@ -1,4 +1,4 @@
-"""The nox sessions. Those that need no virtualenv are commands of build_pytorch/cli/commands.py."""
+"""Sessions of people first; `nox -l -t gpu` lists those of builds, by the tags of variants too."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 
 import nox
 
+_LISTS = {"-l", "--list", "--list-sessions"}
 # Nox looks for uv, which no session uses, and prints that it is missing.
 logging.getLogger("nox").addFilter(lambda record: "uv binary" not in str(record.msg))
-if {"-l", "--list", "--list-sessions"} & set(sys.argv):
+if _LISTS & set(sys.argv):
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for `nox -l | head`
 nox.options.sessions = ["lint", "verify", "pages", "tests"]
 nox.options.reuse_existing_virtualenvs = True
@@ -62,62 +63,11 @@ def verify(session: nox.Session) -> None:
         raise SystemExit(code)
 
 
-@nox.session(venv_backend="none")
-def prefetch(session: nox.Session) -> None:
-    """Take the hashes of all sources, write matrix.toml and generate again."""
-    if code := _run("prefetch", session):
-        raise SystemExit(code)
-
-
-@nox.session(venv_backend="none")
-def smoke(session: nox.Session) -> None:
-    """Run built variants; exit 1 if one fails, 3 if one could not be tested."""
-    if code := _run("smoke", session):
-        raise SystemExit(code)
-
-
-@nox.session(venv_backend="none")
-def build(session: nox.Session) -> None:
-    """Build the variants named after --; the options of `invoke build`."""
-    if code := _run("build", session):
-        raise SystemExit(code)
-
-
-def _add_build_sessions() -> None:
-    """Add a session for each variant, with its tags. None if matrix.toml is wrong."""
-    from build_pytorch.base.errors import BuildPytorchError
-
-    try:
-        from build_pytorch.matrix.matrix_reader import load
-        from build_pytorch.matrix.selection import session_ids
-
-        for variant, name, tags in session_ids(load()):
-            build_one = functools.partial(_build_one, name)
-            build_one.__doc__ = f"{variant.gpu_label or 'No GPU'}, {variant.cpu.title}."
-            nox.session(name=f"build({name})", tags=tags, venv_backend="none")(build_one)
-    except (BuildPytorchError, ModuleNotFoundError):
-        return  # the sessions that need the matrix report what is wrong
-
-
-def _build_one(variant: str, session: nox.Session) -> None:
-    from build_pytorch.cli.entry import ends_nox, run_session
-
-    code, skipped = run_session(variant, session.posargs)
-    if skipped:
-        session.skip(skipped)
-    if code and ends_nox(code):
-        raise SystemExit(code)
-    if code:
-        session.error(f"exit code {code}")
-
-
-_add_build_sessions()
-
-
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests that protect a change, within minutes; arguments to pytest after --."""
     _install(session)
+    session.log("about 4 minutes on two idle cores; `nox -s slow` has the tests that take longer")
     session.run("pytest", "-n", "auto", "-m", "not slow", *session.posargs)
 
 
@@ -220,3 +170,57 @@ def fuzz(session: nox.Session) -> None:
     """Try hostile inputs on every reader: --seed, --count and names of tests/fuzz/ after --."""
     _install(session)
     session.run("python", "tests/fuzz", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def prefetch(session: nox.Session) -> None:
+    """Take the hashes of all sources, write matrix.toml and generate again."""
+    if code := _run("prefetch", session):
+        raise SystemExit(code)
+
+
+@nox.session(venv_backend="none")
+def smoke(session: nox.Session) -> None:
+    """Run built variants; exit 1 if one fails, 3 if one could not be tested."""
+    if code := _run("smoke", session):
+        raise SystemExit(code)
+
+
+@nox.session(venv_backend="none")
+def build(session: nox.Session) -> None:
+    """Build the variants named after --; `nox -l -t gpu`, `-t sm120` list a session for each."""
+    if code := _run("build", session):
+        raise SystemExit(code)
+
+
+def _add_build_sessions() -> None:
+    """Add a session for each variant, with its tags. None if matrix.toml is wrong."""
+    from build_pytorch.base.errors import BuildPytorchError
+
+    try:
+        from build_pytorch.matrix.matrix_reader import load
+        from build_pytorch.matrix.selection import session_ids
+
+        for variant, name, tags in session_ids(load()):
+            build_one = functools.partial(_build_one, name)
+            build_one.__doc__ = f"{variant.gpu_label or 'No GPU'}, {variant.cpu.title}."
+            nox.session(name=f"build({name})", tags=tags, venv_backend="none")(build_one)
+    except (BuildPytorchError, ModuleNotFoundError):
+        return  # the sessions that need the matrix report what is wrong
+
+
+def _build_one(variant: str, session: nox.Session) -> None:
+    from build_pytorch.cli.entry import ends_nox, run_session
+
+    code, skipped = run_session(variant, session.posargs)
+    if skipped:
+        session.skip(skipped)
+    if code and ends_nox(code):
+        raise SystemExit(code)
+    if code:
+        session.error(f"exit code {code}")
+
+
+_SELECTS = ("-t", "--tags", "-k", "--keywords", "-s", "-e", "--session", "--json", "--list-usage")
+if not _LISTS & set(sys.argv) or any(word.startswith(_SELECTS) for word in sys.argv):
+    _add_build_sessions()

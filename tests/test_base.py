@@ -335,8 +335,7 @@ def test_a_command_is_in_one_line_where_it_fits() -> None:
         assert " ".join(" ".join(lines).split()) == f"fix: {text}"
 
 
-def test_a_command_that_is_longer_than_a_line_is_broken() -> None:
+def test_a_command_that_is_longer_than_a_line_is_not_broken_either() -> None:
     command = f"`invoke build {'sm120-avx512 ' * 8}--dry-run`"
     lines = console.folded("", f"run {command} or a `b` c`", indent=2)
-    assert max(map(len, lines)) <= 80
-    assert " ".join(" ".join(lines).split()) == f"run {command} or a `b` c`"
+    assert [line.strip() for line in lines] == ["run", command, "or a `b` c`"]

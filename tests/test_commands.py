@@ -20,10 +20,13 @@ from conftest import PROJECT, Project, error_line, run_in_process
 from invoke.program import Program
 
 from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.build.build_backend import BuildSettings
 from build_pytorch.cli import entry
 from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import Command, help_text, option_specs, parsed
 from build_pytorch.cli.invoke_tasks import InvokeMenu
+from build_pytorch.matrix.selection import Selection
+from build_pytorch.verify import reports
 
 BREAK = ('capability = "12.1"', 'capability = "sm_121"')
 
@@ -32,10 +35,13 @@ BREAK = ('capability = "12.1"', 'capability = "sm_121"')
 
 
 def test_nox_lists_a_short_line_for_each_session(still: Project) -> None:
-    listing = still.nox("-l").stdout
-    for name in ("tests", "lint", "verify", "bench"):
-        assert f" {name} -> " in listing
-    assert "- build(sm120-avx512vnni) [sm120,avx512vnni,cuda13_0,gpu] -> SM120, AVX-512 " in listing
+    short = still.nox("-l").stdout
+    assert len(short.splitlines()) < 30
+    assert "build(" not in short
+    for name in ("tests", "lint", "verify", "bench", "build"):
+        assert f" {name} -> " in short
+    listing = still.nox("-l", "-t", "gpu", "cpu-only").stdout
+    assert "* build(sm120-avx512vnni) [sm120,avx512vnni,cuda13_0,gpu] -> SM120, AVX-512 " in listing
     described = [line.partition(" -> ")[2] for line in listing.splitlines() if " -> " in line]
     assert len(set(described)) == len(described) > 44
 
@@ -403,3 +409,57 @@ def test_error_messages_show_control_characters_escaped(still: Project) -> None:
     assert done.returncode == 2
     assert r"\x1b[31mx\x9b2J\u202e" in error_line(done)
     assert not {"\x1b", "\u009b", "\u202e"} & set(done.stderr)
+
+
+# --- options ---
+
+
+def used_names(module: str, seen: set[str]) -> set[str]:
+    """The attributes and texts in a module of cli/ and in those that it imports from there."""
+    if module in seen | {"commands", "declaration"}:
+        return set()
+    seen.add(module)
+    nodes = list(ast.walk(ast.parse((PROJECT / f"build_pytorch/cli/{module}.py").read_text())))
+    names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    names |= {node.id for node in nodes if isinstance(node, ast.Name)}
+    names |= {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("build_pytorch.cli."):
+            names |= used_names(str(node.module).rpartition(".")[2], seen)
+    return names
+
+
+def unused_options(command: Command) -> set[str]:
+    """The options that neither the modules of a command nor a property of its options reads."""
+    names = used_names(command.module, set())
+    if "selection" in names:
+        names |= set(Selection.__struct_fields__)
+    if "verify" in command.module:
+        names |= set(reports.FORMATS)
+    if "BuildSettings" in names:
+        names |= set(BuildSettings.__struct_fields__)
+    for base in command.options.__mro__:
+        for member in vars(base).values():
+            if isinstance(member, property):
+                names |= set(re.findall(r"self\.(\w+)", inspect.getsource(member.fget)))  # type: ignore[arg-type]
+    return {spec.field for spec in option_specs(command.options)} - {"root"} - names
+
+
+def test_a_command_has_no_option_that_it_does_not_use() -> None:
+    unused = {name: unused_options(command) for name, command in COMMANDS.items()}
+    assert {name: fields for name, fields in unused.items() if fields} == {}
+    borrowed = Command("describe-machine", "", COMMANDS["build"].options)
+    assert "fail_fast" in unused_options(borrowed), "the test sees one that is not used"
+    assert "release" not in {spec.name for spec in option_specs(COMMANDS["phase5"].options)}
+
+
+def test_one_name_means_one_thing_and_one_thing_has_one_name() -> None:
+    specs = [spec for command in COMMANDS.values() for spec in option_specs(command.options)]
+    kinds = {(spec.name, spec.kind == "flag") for spec in specs if not spec.is_positional}
+    assert len(kinds) == len({name for name, _ in kinds}), "a flag everywhere or nowhere"
+    names: dict[str, set[str]] = {}
+    for spec in specs:
+        names.setdefault(spec.help, set()).add(spec.name)
+    assert [found for found in names.values() if len(found) > 1] == []
+    assert len({spec.help for spec in specs if spec.name == "verbose"}) == 1, "declared once"
+    assert {spec.name for spec in specs if "cache" in spec.help} == {"copy-to", "store"}

@@ -394,7 +394,7 @@ def test_an_older_cuda_of_the_same_major_version_is_enough_but_for_a_newer_gpu(
 ) -> None:
     given = ("--cpu", "avx2", "--driver", "12.4")
     assert asked(whole, "--gpu", "A100", *given)["best"]["release"] == "cuda12_8"
-    done = whole.invoke("recommend", "--gpu", "RTX 5090", *given, "--all")
+    done = whole.invoke("recommend", "--gpu", "RTX 5090", *given, "--verbose")
     why = "SM120 needs driver 570.26 or newer; found a driver whose newest CUDA is 12.4"
     assert why in unfolded(done.stdout)
 

@@ -244,7 +244,7 @@ def test_recommend_takes_a_generation_for_an_isa(still: Project) -> None:
     for none in ("none", "cpu"):
         done = still.invoke("recommend", "--gpu", none, "--cpu", "zen4")
         assert (done.returncode, "Best: cpu-avx512bf16" in done.stdout) == (0, True)
-    old = still.invoke("recommend", "--cpu", "nehalem", "--all")
+    old = still.invoke("recommend", "--cpu", "nehalem", "--verbose")
     assert (old.returncode, "the CPU lacks avx2" in old.stdout) == (1, True)
 
 

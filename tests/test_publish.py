@@ -293,9 +293,11 @@ def test_what_flox_would_refuse_is_reported_before_anything_is_published(hub: Hu
     project, git = hub.world.project, hub.world.project.git
     recipe, lock = ".flox/pkgs/pytorch-python313-cpu-avx2.nix", ".flox/env/manifest.lock"
     faults: dict[str, Callable[[], object]] = {
-        "on no remote branch: git push": lambda: git("commit", "-q", "--allow-empty", "-m", "more"),
+        "this commit is on no remote branch": lambda: git(
+            "commit", "-q", "--allow-empty", "-m", "more"
+        ),
         "uncommitted changes: README.md": lambda: project.edit("README.md", "# build", "# Build"),
-        f"not tracked by Git: git add {recipe}": lambda: git("rm", "-q", "--cached", recipe),
+        f"not tracked by Git: `git add {recipe}`": lambda: git("rm", "-q", "--cached", recipe),
         f"{lock} is not tracked by Git, and Flox": lambda: git("rm", "-q", "--cached", lock),
         "not logged in at FloxHub: flox auth login": (hub.folder / "logged_in").unlink,
         "flox is not installed": (hub.world.bin / "flox").unlink,

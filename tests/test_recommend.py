@@ -168,7 +168,7 @@ def test_a_machine_gets_its_variant_with_the_reasons(
     expected, found = REAL[name], answer(matrix, name)
     assert best_of(found) == expected.best
     assert [fit.variant.id for fit in found.accepted[1:]] == expected.fallbacks
-    done = still.invoke("recommend", "--machine", str(MACHINES / f"{name}.json"), "--all")
+    done = still.invoke("recommend", "--machine", str(MACHINES / f"{name}.json"), "--verbose")
     shown = done.stdout
     assert done.returncode == (0 if expected.best else 1)
     assert ("No variant runs here." in shown) is (expected.best is None)

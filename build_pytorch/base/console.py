@@ -97,8 +97,7 @@ class Screen:
 def folded(head: str, text: str, indent: int = 4) -> list[str]:
     """Return a text after a head as lines of at most 80 columns; later lines are indented.
 
-    Only a word that is longer, such as a path, is not broken. A command in backticks that fits into
-    a line stays in one, so that it can be copied.
+    A longer word, such as a path, is not broken, nor is a command in backticks: people copy it.
     """
     text = paths.named(text, _program)
     head, text = visible(head), visible(text)  # before the columns are counted
@@ -107,8 +106,7 @@ def folded(head: str, text: str, indent: int = 4) -> list[str]:
     import textwrap  # here, as most output fits
 
     for command in _COMMAND.findall(text):
-        if indent + len(command) <= WIDTH:
-            text = text.replace(command, command.replace(" ", _HARD_SPACE))
+        text = text.replace(command, command.replace(" ", _HARD_SPACE))
     above = []
     longest = len(text.split(maxsplit=1)[0]) if text.strip() else 0
     if len(head) + longest > WIDTH >= indent + longest:  # the first word fits below the head

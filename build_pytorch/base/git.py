@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -83,3 +83,12 @@ def extract(root: Path, name: str, folder: Path) -> None:
 def run(root: Path, *argv: str) -> ProcessResult:
     """Run a Git command that reads in a checkout. Raises ToolError if Git is missing."""
     return process.capture(["git", "--no-pager", *argv], cwd=root, env=_ENVIRONMENT, check=False)
+
+
+_MOST: Final = 3
+"""Files that `add_command` names."""
+
+
+def add_command(missing: Sequence[str]) -> str:
+    """Return the command, in backticks, that lets Git track files."""
+    return f"`git add {' '.join(missing) if len(missing) <= _MOST else '-A'}`"

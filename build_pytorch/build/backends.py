@@ -46,7 +46,7 @@ class FloxBackend(BuildBackend):
         recipes = evidence.all_recipe_files(root, [step.package for step in steps])
         tracked = set(git.run(root, "ls-files", "--", *recipes).stdout.splitlines())
         if missing := [path for path in recipes if path not in tracked]:
-            yield f"Flox sees only files that Git tracks: git add {some(missing)}"
+            yield f"Flox sees only files that Git tracks: {git.add_command(missing)}"
 
     def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
         """Return `flox build`; the number of cores reaches the Nix inside by NIX_CONFIG."""

@@ -27,7 +27,7 @@ _Release = Annotated[str, "NAME", "only variants of this release"]
 _File = Path | None
 _Root = Annotated[Path, "DIR", "the checkout to work on (default: this one)"]
 _Json = Annotated[bool, "print the result as JSON"]
-_Verbose = Annotated[bool, "print all: each file, reason, check and note"]
+_Verbose = Annotated[bool, "print all: also what stays as it is, reasons and notes"]
 _DryRun = Annotated[bool, "do everything except writing"]
 _Check = Annotated[bool, "write nothing; exit 1 if a file would change (CI, pre-commit)"]
 _Store = Annotated[str, "URL", "count the results of this binary cache, too (needs Nix)"]
@@ -70,7 +70,7 @@ class PhaseOptions(CommandOptions, frozen=True):
     check: _Check = False
     diff: Annotated[bool, "show changes as unified diffs"] = False
     force: Annotated[bool, "overwrite or delete hand-edited and uncommitted files too"] = False
-    release: Annotated[str, "NAME", "only the recipes of this release; docs are of all"] = ""
+    release: Annotated[str, "NAME", "only the recipes of this release"] = ""
     verbose: _Verbose = False
     json: _Json = False
     root: _Root = paths.PROJECT
@@ -81,6 +81,10 @@ class PhaseOptions(CommandOptions, frozen=True):
     def is_read_only(self) -> bool:
         """Whether nothing may be written."""
         return self.dry_run or self.check
+
+
+class DocsOptions(PhaseOptions, frozen=True):
+    release: str = ""  # docs are of all releases
 
 
 class VerifyOptions(SelectionOptions, frozen=True):
@@ -371,7 +375,7 @@ class MachineOptions(CommandOptions, frozen=True):
 
 class RecommendOptions(MachineOptions, frozen=True):
     release: _Release = ""
-    all: Annotated[bool, "also print fallbacks, why the others do not run, and remarks"] = False
+    verbose: _Verbose = False
     json: _Json = False
 
 
@@ -394,7 +398,13 @@ COMMANDS: Final = {
     command.name: command
     for command in (
         *(
-            Command(phase.command, phase.summary, PhaseOptions, "phases", {"phases": (phase,)})
+            Command(
+                phase.command,
+                phase.summary,
+                DocsOptions if phase is Phase.DOCS else PhaseOptions,
+                "phases",
+                {"phases": (phase,)},
+            )
             for phase in Phase
         ),
         Command("all", "Run all phases, then verify.", PhaseOptions, "phases", {"verify": True}),

@@ -154,7 +154,7 @@ def change_release(
 def _next_steps(new: Matrix, planned: Sequence[Change]) -> Iterator[str]:
     """Yield what to do with new recipes: track them, and build one of them before the others."""
     written = {change.path for change in planned if change.action.writes}
-    if any(it.action is Action.CREATE and it.path.endswith(".nix") for it in planned):
+    if any(it.action is Action.CREATE for it in planned):
         yield "`git add -A`, as Flox sees only files that Git tracks"
     possible = [v for v in new.variants if v.path in written and not v.impossible]
     here = [v for v in possible if v.platform == f"{platform.machine()}-linux"]

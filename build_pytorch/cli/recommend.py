@@ -145,12 +145,12 @@ def run(options: RecommendOptions) -> int:
     if not choice.is_wheel_first:
         _print_wheel(screen, machine, choice)
     screen.line()
-    if options.all:
+    if options.verbose:
         _print_rest(screen, matrix, choice, known)
     else:
         others = sum(len(answer.accepted[1:]) for answer in choice.answers)
         counts = f"{counted(others, 'fallback')}, {counted(len(choice.remarks), 'remark')}"
-        screen.line(f"`--all` adds {counts}, and why the others do not run")
+        screen.line(f"`-v` adds {counts}, and why the others do not run")
     return code
 
 

@@ -44,5 +44,4 @@ def run(options: VendorOptions) -> int:
 
     cuda_copies.refuse_broken(options.from_, cuda, copies, tried)
     planned += cuda_copies.plan(cuda, values["folder"], copies, Tree(options.root))
-    todo = [f"git add {values['folder']}: Flox sees only files that Git tracks"]
-    return carry_out(old, new, planned, todo, options)
+    return carry_out(old, new, planned, (), options)

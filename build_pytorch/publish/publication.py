@@ -103,19 +103,19 @@ def unmet_preconditions(root: Path, packages: Sequence[Package]) -> Iterator[str
     locks = dict.fromkeys(f"{PurePath(p.folder).parent}/env/manifest.lock" for p in packages)
     tracked = set(git.run(root, "ls-files", "--", *wanted, *locks).stdout.splitlines())
     if missing := [path for path in wanted if path not in tracked]:
-        yield f"not tracked by Git: git add {some(missing)}"
+        yield f"not tracked by Git: {git.add_command(missing)}"
     for lock in locks:
         if lock not in tracked:
             folder = environment_of(f"{PurePath(lock).parent.parent}/pkgs")
             activate = "flox activate" if folder == "." else f"flox activate -d {folder}"
             how = "" if (root / lock).exists() else f"`{activate}` writes it; "
-            yield f"{lock} is not tracked by Git, and Flox requires it; {how}git add {lock}"
+            yield f"{lock} is not tracked by Git, and Flox requires it; {how}`git add {lock}`"
     if changed := git.uncommitted(root):
         yield f"uncommitted changes: {some(changed)}; commit or stash them"
     if not git.run(root, "remote").stdout.strip():
-        yield "the checkout has no remote: git remote add origin URL, git push -u origin HEAD"
+        yield "the checkout has no remote: `git remote add origin URL`, `git push -u origin HEAD`"
     elif not git.run(root, "branch", "-r", "--contains", "HEAD").stdout.strip():
-        yield "this commit is on no remote branch: git push"
+        yield "this commit is on no remote branch: `git push`"
 
 
 def decide(
