@@ -171,7 +171,7 @@ def remaining(
     earlier build (`before`). The more steps are done, the more their pace counts.
     """
     part = done / total if total else 0.0
-    by_pace = building / part - building if part >= _ENOUGH else None
+    by_pace = building / part - building if part >= _ENOUGH and building else None
     by_history = None if before is None else max(0.0, before - elapsed)
     if by_pace is None or by_history is None:
         return by_history if by_pace is None else by_pace

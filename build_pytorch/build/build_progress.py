@@ -46,6 +46,7 @@ _PREPARATION: Final = 20
 
 _PACE_EVERY: Final = 10.0  #: seconds between two marks of how many steps are done
 _PACE_OVER: Final = 300.0
+_PACE_FROM: Final = 120.0  #: seconds after the first step from which there is a pace
 _FOREVER: Final = 1 << 62
 """The line number of a match that counts as recent whatever follows."""
 
@@ -115,8 +116,10 @@ class BuildProgress:
         """Return how long the steps so far would have taken at the pace of the last ones.
 
         These are those of the last quarter of the time, at least five minutes: after a restart, a
-        cache hands out hundreds of objects in the first seconds.
+        cache hands out hundreds of objects in the first seconds. 0: too early to tell.
         """
+        if now - self.first_step < _PACE_FROM:
+            return 0.0
         since = now - max(_PACE_OVER, (now - self.first_step) / 4)
         before = [pace for pace in self._paces if pace[0] <= since]
         when, done = before[-1] if before else (self.first_step, 0)
