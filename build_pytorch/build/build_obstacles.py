@@ -127,8 +127,8 @@ def same_builds(steps: Sequence[Step]) -> Iterator[str]:
 def not_repeated(steps: Sequence[Step]) -> Iterator[str]:
     """Yield what to do about builds that failed before and would fail again."""
     if ids := [step.id for step in steps if step.action == "failed"]:
-        number = f"{counted(len(ids), 'package')} failed before and would fail again"
-        yield f"{number}: `invoke diagnose {ids[0]}` says why, --retry builds them all the same"
+        number = f"{counted(len(ids), 'package')} failed, and the recipe is the same"
+        yield f"{number}: `invoke diagnose {ids[0]}` says why, --retry builds again"
 
 
 def local_packages(steps: Sequence[Step]) -> Iterator[str]:

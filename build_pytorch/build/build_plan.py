@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from build_pytorch.base import process
-from build_pytorch.base.console import shortened, some
+from build_pytorch.base.console import some
 from build_pytorch.base.errors import ToolError
 from build_pytorch.build import build_obstacles
 from build_pytorch.build.backends import choose_backend
@@ -202,7 +202,7 @@ def _not_repeated(
         if last and result.failure == "build" and last.digest == result.digest:
             is_fixed = is_fixed and last.cause == HASH_MISMATCH
             if fails_again(last.cause, last.message) and not is_fixed:
-                why = f"{last.cause or shortened(last.message, 60)}; its recipe is the same"
+                why = f"would fail again ({last.cause or 'compiler error'})"
         is_there = bool(step.derivation and step.derivation.output in there)
         if step.action == "build" and why and not is_there:
             if step.is_variant:

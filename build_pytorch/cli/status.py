@@ -215,7 +215,8 @@ def _overview(states: Sequence[PackageState], document: StatusDocument, now: dat
     head, tail = [], []
     for noun, kind in (("variant", False), ("companion", True)):
         of_kind = [s for s in states if isinstance(s.package, CompanionPackage) is kind]
-        counts = ", ".join(f"{number} {state}" for state, number in _totals(of_kind).items())
+        totals = _totals(of_kind).items()
+        counts = ", ".join(f"{number} {state.replace(' ', '-')}" for state, number in totals)
         head += folded(f"{counted(len(of_kind), noun)}: ", counts) if of_kind else []
     if document.seeds:
         built = sum(state.is_done for state in document.seeds.values())
@@ -244,7 +245,7 @@ def _group_lines(group: Failure, now: datetime) -> tuple[str, str]:
     at = moment(group.at)
     when = f"{ago((now - at).total_seconds())} ago" if at else "at an unknown time"
     others = f" and {len(group.machines) - 1} more" if len(group.machines) > 1 else ""
-    second = f"{when} {place(group.machines[0])}{others}: {some(group.packages, 2)}"
+    second = f"{when} {place(group.machines[0])}{others}: {some(group.packages, 1)}"
     lines = (f"failed {len(group.packages):>3}  {what}", f"{'':10}  {second}")
     return shortened(lines[0], WIDTH), shortened(lines[1], WIDTH)
 
