@@ -47,14 +47,14 @@ def anchors(path: Path) -> set[str]:
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """Words of each `invoke NAME ...` and `nox -s NAME ...` that a page tells people to type."""
+    """Words of each command of invoke, build-pytorch and nox that a page tells people to type."""
     code = [
         re.sub(r"(?m)^(?!\$ ).*$", "", block[0]) if block[0].startswith("```console") else block[0]
         for block in FENCE.finditer(text)
     ]
     code += re.findall(r"`([^`\n]+)`", FENCE.sub("", text))
     for part in code:
-        for found in re.findall(r"(?:invoke|nox -s) +\"?([^`\n|;&#)]*)", part):
+        for found in re.findall(r"(?:invoke|build-pytorch|nox -s) +\"?([^`\n|;&#)]*)", part):
             yield found.replace('"', " ").split()
 
 

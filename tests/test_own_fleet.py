@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 from conftest import PROJECT, WHOLE, Project, error_line
-from world import programs
+from world import Site, programs
 
 from build_pytorch.generate.new_project import project_files
 from build_pytorch.matrix import matrix_reader
@@ -193,9 +193,9 @@ def test_without_a_project_only_commands_about_a_machine_run(installed: Installe
 @pytest.mark.slow
 def test_a_folder_s_own_template_wins(installed: Installed) -> None:
     installed.succeeds("init")
-    shutil.copytree(PROJECT / "templates", installed.folder / "templates")
     template = installed.folder / "templates/gpu.nix.j2"
-    template.write_text(template.read_text() + "# ours\n")
+    template.parent.mkdir()
+    template.write_text((PROJECT / "templates/gpu.nix.j2").read_text() + "# ours\n")
     installed.succeeds("phase2")
     recipe = installed.folder / ".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix"
     assert recipe.read_text().endswith("# ours\n")
@@ -269,3 +269,34 @@ def test_demo_builds_fails_diagnoses_and_can_be_gone_on_with(
     )
     assert done.returncode == 0, done.stderr
     assert "1 built, 0 not" in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(programs() is not None, reason=programs() or "")
+def test_the_commands_of_the_page_run(installed: Installed, site: Site) -> None:
+    page = (PROJECT / "docs/how-to/your-own-fleet.md").read_text()
+    assert len(page.split()) <= 400
+    (site.scenarios / "default.sh").write_text("good\n")
+    # A machine that runs tests need not be able to build PyTorch.
+    small = r"sed -i -E 's/^(disk|job_memory|reserved_memory) = .*/\1 = 0.01/' matrix.toml"
+    commands = "\n".join(re.findall(r"(?ms)^```sh\n(.*?)^```$", page))
+    commands = commands.replace("cd fleet\n", f"cd fleet\n{small}\n")
+    path = f"{installed.bin}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-ec", commands],
+        cwd=installed.folder,
+        env={**os.environ, **site.env, "PATH": path, "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    fleet = installed.folder / "fleet"
+    ids = {variant.id for variant in matrix_reader.load(fleet).variants}
+    gpus = {f"{gpu}-{isa}" for gpu in ("sm90", "sm120") for isa in ("avx2", "avx512")}
+    assert ids == gpus | {"cpu-avx2"}
+    assert matrix_reader.load(fleet).publisher == "acme"
+    assert list((fleet / "cache").glob("*.narinfo"))
+    assert (fleet / ".build-pytorch/board.html").is_file()
+    assert (fleet / ".github/workflows/build.yml").is_file()

@@ -141,7 +141,10 @@ def render_template(root: Path, name: str, **values: Any) -> str:
 def template_source(root: Path, name: str) -> str:
     """Return the text of a template of a checkout. Raises TemplateError."""
     try:
-        text = files.read_below(paths.in_use(root, paths.TEMPLATES), name).decode()
+        folder = paths.in_use(root, paths.TEMPLATES)
+        if not (paths.is_clone(root) or os.path.lexists(folder / name)):
+            folder = paths.SHIPPED / paths.TEMPLATES  # a project may have some of its own
+        text = files.read_below(folder, name).decode()
         return paths.named(text, paths.program_of(root))
     except FileNotFoundError:
         raise TemplateError(f"templates/{name}: missing; restore it from Git") from None

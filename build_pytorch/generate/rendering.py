@@ -68,7 +68,8 @@ def _key(matrix: Matrix) -> str:
 def _inputs(root: Path) -> Iterator[tuple[Path, Path]]:
     """Yield name and path of the templates, and of the code and tables of this package."""
     suffixes = {".j2", ".css", ".js", ".py", ".sh", ".toml"}
-    for folder in (paths.in_use(root, paths.TEMPLATES), Path(__file__).parents[1]):
+    own = paths.in_use(root, paths.TEMPLATES)
+    for folder in (own, paths.SHIPPED / paths.TEMPLATES, Path(__file__).parents[1]):
         for path in sorted(folder.rglob("*.*")):
             if path.suffix in suffixes:
                 yield path.relative_to(folder), path
