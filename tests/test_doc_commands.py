@@ -15,9 +15,10 @@ from typing import Final
 import pytest
 from conftest import PROJECT, Project
 from test_bump import FLOX as FLOX_BRANCHES
-from test_bump import Api, commit
+from test_bump import NEW_PIN, Api, commit
 from test_doc_examples import Reader, api, site
 from test_nightly_bump import listed, on_day
+from test_pin_facts import NEWER, offer
 from test_prefetch import OTHER, TORCH, tool
 from test_publish import FLOX
 from world import Site, World, programs
@@ -192,8 +193,20 @@ def with_branches_of_flox(shell: Shell) -> None:
     shell.api.answers[f"{FLOX_BRANCHES}stable"] = commit(rev, "2026-02-17")
 
 
+def with_a_newer_nixpkgs(shell: Shell) -> None:
+    """A branch that names the model of a nixpkgs with PyTorch 2.13.0 and CUDA 13.2."""
+    others = (
+        'companions.torchvision = "0.28.0"; companions.torchaudio = "2.11.0"; companions.triton'
+    )
+    contents = NEWER.replace('"3.14"', '"3.13"').replace("companions.triton", others)
+    offer(shell.world.folder, NEW_PIN, contents)
+    shell.env["BUILD_PYTORCH_GITHUB"] = f"file://{shell.world.folder}"
+    shell.api.answers[f"{FLOX_BRANCHES}unstable"] = commit(NEW_PIN, "2026-11-20")
+
+
 PREPARED: Final[dict[str, Callable[[Shell], None]]] = {
     "docs/explanation/binaries.md": with_branches_of_flox,
+    "docs/how-to/add-a-release.md": with_a_newer_nixpkgs,
     "docs/how-to/build-on-several-machines.md": with_builders,
     "docs/how-to/build-a-nightly.md": with_a_commit_of_the_day,
     "docs/how-to/move-to-a-new-pytorch.md": with_a_failed_flox,

@@ -193,3 +193,20 @@ def test_the_own_torch_of_a_new_pin_is_taken(nixpkgs: Path) -> None:
     text = recipes.render(new)[variant.path]
     assert "patches = []" not in text
     assert "fetchFromGitHub" not in text
+
+
+def test_a_pin_that_a_command_added_takes_what_is_learned_of_it() -> None:
+    """Its tables have dotted keys, as `invoke add release` writes them."""
+    matrix = matrix_reader.parse(ONE)
+    text = ReleaseMove(matrix, "cuda13_0", new_versions(cuda="13.1")).over()
+    pin = matrix_reader.parse(text).pins["cuda13_1"]
+    assert pin.facts
+    assert pin.doubts
+    facts = structs.replace(pin.facts, unconfirmed=None)
+    cuda = {"cudaPackages_13_0": "13.0", "cudaPackages_13_1": "13.1"}
+    learned = structs.replace(pin, cuda=cuda, facts=facts, unconfirmed=None)
+    assert (
+        matrix_reader.parse(pin_facts.written(text, "cuda13_1", learned)).pins["cuda13_1"]
+        == learned
+    )
+    assert learned.doubts == ""

@@ -57,6 +57,10 @@ def with_values(text: str, values: Mapping[Trail, Value]) -> str:
             new = tomlkit.inline_table()
             new.update(value)
         old = table.get(trail[-1]) if isinstance(trail[-1], str) else table[trail[-1]]
+        if isinstance(old, tomlkit.items.Table) and isinstance(value, dict):  # of dotted keys
+            old.clear()
+            old.update(value)
+            continue
         for part in ("indent", "comment_ws", "comment", "trail"):
             if old is not None:
                 setattr(new.trivia, part, getattr(old.trivia, part))
