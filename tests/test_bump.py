@@ -517,6 +517,19 @@ def test_a_pin_that_cannot_be_evaluated_is_refused(
         asked_pin(matrix, cuda="13.2")
 
 
+def test_a_pin_on_which_torch_is_broken_is_refused() -> None:
+    """For another reason than a CUDA that it does not support, which recipes forgive."""
+    reason = "Magma cudaPackages does not match cudaPackages"
+    forgiven = 'broken = ["Unsupported CUDA version"] }'
+    text = WHOLE.replace(forgiven, f'broken = ["Unsupported CUDA version", "{reason}"] }}')
+    assert text != WHOLE
+    with pytest.raises(
+        BuildPytorchError, match=f"broken on cudaPackages_13 of .*: {reason}; --nix"
+    ):
+        ReleaseMove(matrix_reader.parse(text), "cuda13_0", NewVersions(torch="2.11.0"))
+    assert ReleaseMove(matrix_reader.parse(WHOLE), "cuda13_0", NewVersions(torch="2.11.0")).values
+
+
 def test_a_pin_may_be_assumed_to_contain_what_another_one_does(matrix: Matrix) -> None:
     move = asked_pin(matrix, "february_2026", nixpkgs=NEW_PIN)
     pin = matrix_reader.parse(move.over()).pins["early_2026"]

@@ -125,7 +125,7 @@ class ReleaseMove(MovedValues):
             if rev in {key, known.rev}:
                 return key
         if not is_revision(rev):
-            allowed = "a full Git revision, 40 hex digits, or the key of a pin"
+            allowed = "40 hex digits of a revision, key of a pin, or stable, lts, unstable of Flox"
             raise BuildPytorchError(f'--nixpkgs: found "{rev[:40]}"; allowed: {allowed}')
         users = [name for name, it in self.matrix.releases.items() if it.nixpkgs.pin == own]
         self.unknown += [] if self._asked else [CONTENTS]
@@ -213,6 +213,10 @@ class ReleaseMove(MovedValues):
             self.set(reason, ("pin", self.pin, "cuda"), **{package_set: version})
         if package_set != old.package_set:
             self.set(reason, ("cuda",), package_set=package_set)
+        if broken := self._known[self.pin].cuda_facts(package_set).unforgiven:
+            what = f"nixpkgs marks torch as broken on {package_set} of pin.{self.pin}"
+            fix = "--nixpkgs REV moves to another one"
+            raise BuildPytorchError(f"{what}: {'; '.join(broken)}; {fix}")
         if version == old.version:
             return
         self.set(reason, ("cuda",), version=version)
