@@ -416,3 +416,20 @@ def test_a_release_may_take_some_gpus_only() -> None:
         BuildPytorchError, match='--gpu "sm61": not among those of release cuda13_0'
     ):
         release_of("sm61")
+
+
+def test_an_isa_makes_no_pair_that_no_machine_has() -> None:
+    """No x86 machine has SM121 or SM110: GB10 and Thor are ARM."""
+    draft = added(WHOLE, "avx", release="cuda13_0")
+    new = new_ids(WHOLE, draft)
+    assert "sm120-avx" in new
+    assert not {"sm121-avx", "sm110-avx"} & {*new}
+    assert all(not v.impossible for v in draft.matrix.variants if v.cpu_key == "avx")
+
+
+def test_a_release_gets_no_pair_that_no_machine_has() -> None:
+    draft = Draft(matrix_reader.parse(WHOLE))
+    draft.add_release(ReleaseMove(draft.matrix, "cuda13_0", NewVersions(), beside="other"))
+    own = draft.matrix.of_release("other")
+    assert own
+    assert not any(variant.impossible for variant in own)

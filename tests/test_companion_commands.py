@@ -175,7 +175,7 @@ def test_variant_and_companion_are_published_torch_first(hub: Hub) -> None:  # n
     code, said = hub.publish(ID, "cpu-avx2", "--org", "acme")
     assert code == 2
     lock = "companions/.flox/env/manifest.lock"
-    how = f"`flox activate -d companions` writes it; git add {lock}"
+    how = f"`flox activate -d companions` writes it; `git add {lock}`"
     assert f"{lock} is not tracked by Git, and Flox requires it; {how}" in " ".join(said.split())
     lock_companions(hub)
     code, said = hub.publish(ID, "cpu-avx2", "--org", "acme")

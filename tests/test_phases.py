@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -20,7 +21,9 @@ from conftest import (
     unfolded,
 )
 
-from build_pytorch.base import digest
+from build_pytorch.base import digest, file_plan
+from build_pytorch.base.console import Screen
+from build_pytorch.base.file_plan import Action, Change
 
 BROKEN = ("sm120-avx512-magma", "sm120-avx", "sm121-armv9-nightly")
 PREFIX = "pytorch-python313-cuda13_0-"
@@ -504,3 +507,29 @@ grep -h 'gpuArchSM = "12.1"' .flox/pkgs/pytorch-python313-cuda13_0-sm121-*.nix |
     )
     assert done.stdout.split() == ["40", "4", "4", "4", "6"]
     assert done.stderr == ""
+
+
+# --- what is printed ---
+
+
+def test_what_does_not_change_is_one_line(project: Project) -> None:
+    done = project.invoke("all")
+    assert re.fullmatch(r"Total: \d+ unchanged", done.stdout.splitlines()[0])
+    assert len(done.stdout.splitlines()) <= 6
+
+
+def test_many_files_are_counted_by_folder_and_named_if_verbose() -> None:
+    changes = [
+        Change(path=f"releases/a/{n}.nix", action=Action.CREATE, reason="missing", new=b"")
+        for n in range(9)
+    ]
+    changes.append(Change(path="README.md", action=Action.REWRITE, reason="forced: x", new=b""))
+    short, long = io.StringIO(), io.StringIO()
+    file_plan.print_plan(Screen(short), changes)
+    assert short.getvalue().splitlines() == [
+        "  create     releases/: 9 files",
+        "  rewrite    README.md: forced: x",
+        "Total: 9 create, 1 rewrite",
+    ]
+    file_plan.print_plan(Screen(long), changes, verbose=True)
+    assert long.getvalue().count("releases/a/") == 9
