@@ -403,6 +403,8 @@ def test_what_would_fail_again_is_not_built_again(world: World) -> None:
     assert len(world.logs("cpu-avx2")) == 1
     world.build("cpu-avx2", "--cores", "1", "--retry")
     assert len(world.logs("cpu-avx2")) == 2
+    kept = world.built("cpu-avx2", "--keep-failed", "--dry-run")["by_id"]["cpu-avx2"]
+    assert kept["action"] == "build", "somebody wants to see its folder"
     recipe = world.project.recipe("cpu-avx2")
     recipe.write_text(recipe.read_text() + "# changed\n")
     world.scenario("cpu-avx2", "good")

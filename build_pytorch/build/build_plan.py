@@ -90,7 +90,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         _step(results[p.id], found.get(p.attribute), there, backend, skipped.get(p.id, ""))
         for p in wanted
     ]
-    if not (settings.retry or settings.force):
+    if not (settings.retry or settings.force or settings.keep_failed):
         steps = list(_not_repeated(steps, results, there, settings))
     seeds = seeds_of(matrix.variants)
     mixed = list(_mixed(seeds, [results[p.id] for p in wanted], share=settings.share))
