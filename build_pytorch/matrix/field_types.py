@@ -74,6 +74,7 @@ Text = Annotated[str, like(f"[^{CONTROL}]+", "one line of text")]
 Origin = Annotated[str, like(f"[^{CONTROL}]+", "one line that names the source of a fact")]
 _RELEASE: Final = r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}(rc[0-9]{1,3})?"
 Version = Annotated[str, like(_RELEASE, "a version such as 2.10.0")]
+Python3 = Annotated[str, like(r"3\.[0-9]{1,2}", "a version of Python such as 3.13")]
 _NIGHTLY: Final = r"[0-9]{1,4}\.[0-9]{1,4}\.0\.dev20[0-9]{6}"
 TorchVersion = Annotated[
     str, like(f"({_RELEASE}|{_NIGHTLY})", "a version such as 2.10.0 or 2.11.0.dev20251222")

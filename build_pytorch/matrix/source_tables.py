@@ -241,7 +241,7 @@ class PinFacts(TomlTable, frozen=True, kw_only=True):
     """What a pin contains beside its versions. What is empty is not known."""
 
     of: ft.Rev40  #: the revision that has them
-    pythons: tuple[ft.Version, ...] = ()  #: Pythons with packages
+    pythons: tuple[ft.Python3, ...] = ()  #: Pythons with packages
     triton: ft.NoText = ""  #: version of python3Packages.triton
     magma: ft.NoText = ""  #: version of MAGMA
     magma_patches: tuple[ft.Content, ...] = ()  #: names of the patches of MAGMA
@@ -262,7 +262,7 @@ class Pin(HashedTable, frozen=True, kw_only=True):
     sha256_of: ft.NoRev40  #: revision of the hash
     date: ft.Text  #: date of the revision, as exactly as it is known
     torch: ft.Version  #: version of python3Packages.torch
-    python: ft.Version  #: version of python3Packages
+    python: ft.Python3  #: version of python3Packages
     cuda: dict[ft.NixName, ft.CudaVersion] = {}  #: CUDA package sets with the version of each
     has: tuple[ft.Word, ...] = ()  #: fixes that it contains, by the names that rules use
     source: ft.Origin  #: where these facts are from

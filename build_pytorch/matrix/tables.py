@@ -87,7 +87,7 @@ class Rule(TomlTable, frozen=True, kw_only=True):
 class PythonVersion(TomlTable, frozen=True, kw_only=True):
     """The Python of the release."""
 
-    version: ft.Version  #: version; python3Packages if it is that of the pin
+    version: ft.Python3  #: version; python3Packages if it is that of the pin
 
 
 class Names(TomlTable, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ class NewVersions(Struct, frozen=True, kw_only=True):
     torch: field_types.Version | None = None
     nixpkgs: str | None = None  #: a revision, or the key of a pin
     cuda: field_types.CudaVersion | None = None
-    python: field_types.Version | None = None
+    python: field_types.Python3 | None = None
     commit: NightlyCommit | None = None  #: the new source of a nightly
     without: tuple[str, ...] = ()  #: companions to leave out
     gpus: tuple[str, ...] = ()  #: for a new release, the GPU architectures that it takes; all
