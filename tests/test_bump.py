@@ -566,7 +566,10 @@ def test_a_pin_that_cannot_be_reached_ends_the_command(api: Api, project: Projec
         ([], "nothing to do; give --torch VERSION"),
         (["--torch", "2.12.0rc1"], "--pre accepts it"),
         (["--torch", "../../x"], "allowed: a version such as 2.10.0"),
-        (["--nixpkgs", "main"], 'found "main"; allowed: a full Git revision, 40 hex digits, or'),
+        (
+            ["--nixpkgs", "main"],
+            'found "main"; allowed: 40 hex digits of a revision, key of a pin, or',
+        ),
         (["--cuda", "12.8"], "with CUDA 12.8; allowed: CUDA 12.9 or newer"),
         (["--torch", "2.11.0", "--release", "cuda13"], 'did you mean "cuda13_0"?'),
         (["--torch", "2.9.1", "--as", "cuda12_8"], 'release "cuda12_8" exists already'),

@@ -206,7 +206,8 @@ def carry_out(
         screen.fold("", result.summary, indent=2)
     if options.dry_run and nix_evaluation.is_installed():
         with contextlib.suppress(ToolError), _tree(new, planned) as root:  # today's may be broken
-            print_rebuilds(rebuilds.compare("", (old, old.root), (new, root), new.packages), screen)
+            found = rebuilds.compare("", (old, old.root), (new, root), new.packages)
+            print_rebuilds(found, screen, verbose=options.verbose)
     if not options.dry_run:
         file_plan.apply(old.root, planned)
     screen.line("Dry run: nothing was written." if options.dry_run else "Written.")

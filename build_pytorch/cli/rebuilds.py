@@ -17,6 +17,7 @@ from build_pytorch.verify import rebuilds
 from build_pytorch.verify.rebuilds import PackageChange, Rebuilds
 
 _SUMMARY = "GITHUB_STEP_SUMMARY"
+_MOST = 5  #: groups of packages with the same causes
 
 
 def run(options: VerifyOptions) -> int:
@@ -36,7 +37,7 @@ def run(options: VerifyOptions) -> int:
     if options.json:
         print_json(found, sys.stdout)
     else:
-        print_rebuilds(found, Screen(sys.stdout))
+        print_rebuilds(found, Screen(sys.stdout), verbose=options.verbose)
     if path := os.environ.get(_SUMMARY):
         _append(Path(path), markdown(found))
     return EXIT_FINDINGS if options.expect and not found.is_none else EXIT_OK
@@ -52,13 +53,17 @@ def _append(path: Path, text: str) -> None:
             os.close(descriptor)
 
 
-def print_rebuilds(found: Rebuilds, screen: Screen) -> None:
-    """Print the packages by cause, then one line for what is not built again."""
-    for causes, names in _groups(found.of("rebuilt")).items():
+def print_rebuilds(found: Rebuilds, screen: Screen, *, verbose: bool = False) -> None:
+    """Print the packages by cause, at most _MOST causes unless verbose, then the other states."""
+    groups = _groups(found.of("rebuilt"))
+    for causes, names in list(groups.items())[: None if verbose else _MOST]:
         screen.line(screen.paint(f"{counted(len(names), 'package')} rebuilt", "bold"))
         for cause in causes:
             screen.fold("  because ", visible(cause), indent=10)
         screen.fold("  ", some(names), indent=2)
+    if not verbose and len(groups) > _MOST:
+        rest = sum(map(len, list(groups.values())[_MOST:]))
+        screen.line(f"{counted(rest, 'package')} rebuilt for other causes; -v lists them")
     for line in _rest(found):
         screen.fold("", line)
 

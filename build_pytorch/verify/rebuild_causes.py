@@ -37,9 +37,13 @@ def causes(differences: Sequence[Difference]) -> list[str]:
     Another version comes first, then inputs of another version.
     """
     names = [d for d in differences if d.attribute in _NAMES and not d.trail]
+    is_moved = any(name.attribute == "version" for name in names)
     found = []
     for difference in sorted(differences, key=_rank):
         if difference.attribute and _follows(difference, names):
+            continue
+        if difference.attribute in {"pname", "name"} and not difference.trail:
+            found += [] if is_moved else ["another name"]  # that of each package is its own
             continue
         way = f"input {' of '.join(reversed(difference.trail))}: " if difference.trail else ""
         describe = _of_input if difference.input else _of_attribute
