@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,6 +55,8 @@ SELECTS = re.compile(
     r"\.(when|until)\.|\.has\[\]$|\.pin\.\*\.facts\.|\.pin\.\*\.cuda\.\*key$|\.driver$"
 )
 """Fields that decide to which variants or machines a row applies: pages have others with another."""
+SHOWN = 100
+"""Values after which their number is printed."""
 VERDICTS = ("refused by its path", "refused elsewhere", "in recipes", "in pages", "in no output")
 """What can happen to a value; `in no output`: it changes neither a recipe nor a page."""
 
@@ -89,6 +92,8 @@ def run(seed: int, count: int) -> dict[str, int]:
             own = dotted(place_of(trail, value))
             verdict = VERDICTS[0 if any(is_about(path, own) for path in matrix) else 1]
         verdicts[field][verdict] += 1
+        if number % SHOWN == SHOWN - 1:
+            print(f"{number + 1} of {count} values", file=sys.stderr, flush=True)
         if verdict != VERDICTS[1] and field in unproved:
             unproved.remove(field)
     assert count < 2 * len(fields) or not unproved, f"refused for other fields only: {unproved}"
