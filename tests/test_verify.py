@@ -557,10 +557,13 @@ def test_the_example_workflow_runs_commands_that_exist(project: Project) -> None
     commands = re.findall(r"(?m)^\s+run: \.venv/bin/((?:invoke|nox) .*)$", text)
     assert commands == [
         "invoke all --check",
+        'invoke verify --against "origin/$BASE"',
         "nox -s verify -- --sarif verify.sarif --junit verify.xml",
     ]
+    project.commit()
     for command in commands:
-        assert project.run(*command.split()).returncode == 0
+        words = command.replace('"origin/$BASE"', "HEAD").split()
+        assert project.run(*words).returncode == 0
     assert (project.root / "verify.sarif").exists()
 
 
