@@ -419,7 +419,9 @@ def strict_world(project: Project, tmp_path: Path) -> Iterator[World]:
     """A world in which sources have hashes, and not those of matrix.toml."""
     folder = tmp_path / "strict"
     folder.mkdir()
-    with served(Site(folder, checks_hashes=True)) as site:
+    # The two sources that matrix.toml has hashes of; those of the model's own are made up.
+    checks = '(args.rev or "") == "v2.10.0" || (args.name or "") == "cuda-13.0-clockrate-fix.patch"'
+    with served(Site(folder, checks=checks)) as site:
         yield World(project, site, tmp_path)
 
 

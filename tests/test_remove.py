@@ -119,7 +119,10 @@ def test_wrong_words_are_one_line(whole: Project) -> None:
         ((), "nothing to remove; name a release or a variant"),
         (("sm90-avx2",), '"sm90-avx2" is ambiguous'),
         (("cuda13_1",), 'no variant matches "cuda13_1"'),
-        (("cuda13_0/sm90-avx2+torchvision",), "is a companion, and this command takes variants"),
+        (
+            ("cuda13_0/sm90-avx2+torchvision",),
+            "a companion, which goes with its variant; name cuda13_0/sm90-avx2",
+        ),
     ):
         done = whole.invoke("remove", *words)
         assert (done.returncode, says in error_line(done)) == (2, True), done.stderr

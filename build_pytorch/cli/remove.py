@@ -13,8 +13,8 @@ from build_pytorch.cli.commands import RemoveOptions
 from build_pytorch.cli.matrix_change import carry_out, plan_files
 from build_pytorch.generate import flox_environments
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.selection import select
+from build_pytorch.matrix.model import Matrix, Package, Variant
+from build_pytorch.matrix.selection import select_packages
 from build_pytorch.results import artefacts
 from build_pytorch.results.ledger import LOGS, Ledger
 from build_pytorch.sources.matrix_removals import Removal
@@ -33,8 +33,13 @@ def run(options: RemoveOptions) -> int:
         if word in old.releases:
             removal.remove_release(word)
             continue
-        for variant in select(removal.matrix, [word]):
-            removal.remove_variant(variant)
+        for package in select_packages(removal.matrix, [word]):
+            if not isinstance(package, Variant):
+                fix = f"name {package.variant.id}, or edit release.{package.release_name}.companion"
+                raise BuildPytorchError(
+                    f"{package.id}: a companion, which goes with its variant; {fix}"
+                )
+            removal.remove_variant(package)
     new = removal.matrix
     kept = {package.path for package in new.packages}
     gone = [package for package in old.packages if package.path not in kept]
