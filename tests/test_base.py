@@ -323,6 +323,29 @@ def test_the_diff_of_a_file_cannot_control_the_terminal() -> None:
     assert stream.getvalue().splitlines()[3:] == [r"-\x1b[2Jone", "+two"]
 
 
+def test_packages_with_one_reason_are_shown_together_unless_each_is_wanted() -> None:
+    """A reason that names its package is the same reason for another one."""
+    names = [f"cpu-{number}" for number in range(5)]
+    rows = [("refused", name, f"no; `build {name}`") for name in names]
+    rows += [("publish", "cpu-5", "passed"), ("refused", "cpu-6", "failed; `invoke build cpu-6`")]
+
+    def shown(*, verbose: bool) -> list[str]:
+        out = io.StringIO()
+        Screen(out).plan(rows, {}, verbose=verbose)
+        return out.getvalue().splitlines()
+
+    assert shown(verbose=False) == [
+        "  refused     5 packages (cpu-0 cpu-1 cpu-2 and 2 more): no; `build ID`",
+        "  publish     cpu-5  passed",
+        "  refused     cpu-6  failed; `invoke build cpu-6`",
+    ]
+    assert shown(verbose=True)[:2] == [
+        "  refused     cpu-0  no; `build cpu-0`",
+        "  refused     cpu-1  no; `build cpu-1`",
+    ]
+    assert len(shown(verbose=True)) == len(rows)
+
+
 def test_a_command_is_in_one_line_where_it_fits() -> None:
     command = "`invoke prefetch --only torch --release cuda13_0`"
     for length in range(1, 80):

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
@@ -75,6 +75,25 @@ class Screen:
         self.line(f"{self.paint(head[:start], colour)}{first[start:]}".rstrip())
         for line in rest:
             self.line(line)
+
+    def plan(
+        self, rows: Iterable[tuple[str, str, str]], colours: Mapping[str, str], *, verbose: bool
+    ) -> None:
+        """Print (action, package, reason) of packages, together where only the package differs.
+
+        `verbose`: each on its own. A reason that names its package says ID where there are several.
+        """
+        groups: dict[tuple[str, str], dict[str, str]] = {}
+        for action, name, reason in rows:
+            key = name if verbose else reason.replace(name, "ID")
+            groups.setdefault((action, key), {})[name] = reason
+        width = max((len(next(iter(g))) for g in groups.values() if len(g) == 1), default=0)
+        for (action, text), group in groups.items():
+            name, reason = next(iter(group.items()))
+            line = f"{name:<{width}}  {reason}"
+            if len(group) > 1:
+                line = f"{len(group)} packages ({some([*group])}): {text}"
+            self.fold(f"  {action:<10}  ", line, colours.get(action, "dim"), indent=14)
 
     def command(self, head: str, text: str) -> None:
         """Print a command to copy after a head; a backslash continues one that is too long."""

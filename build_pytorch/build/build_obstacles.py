@@ -206,11 +206,9 @@ def wrong_cpu(variant: Variant, matrix: Matrix) -> str:
         for builder in matrix.builders
         if variant.cpu.platform in builder.platforms and feature in {None, *builder.features}
     ]
-    who = f"--builders matrix: {some(able)}" if able else f"no [[builder]] states {feature}"
-    return (
-        f"wrong CPU: a build runs what it compiles, and {model} lacks {', '.join(missing)}; "
-        f"{who}; --force builds here"
-    )
+    who = f"--builders matrix: {some(able)}" if able else "no [[builder]] has its builder_feature"
+    why = f"{model} lacks {missing[0]}{' and others' if len(missing) > 1 else ''}"
+    return f"wrong CPU: a build runs what it compiles, and {why}; {who}; --force builds here"
 
 
 def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
@@ -225,12 +223,14 @@ def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
                 f"{free:.0f} of {_memory():.0f} are free; end other programs, use fewer --jobs "
                 "or --cores, a larger machine with --builders, or --force"
             )
+        places: dict[int, list[str]] = {}
         for place in dict.fromkeys((store.folder(), temporary_folder())):
             existing = next(path for path in (place, *place.absolute().parents) if path.exists())
-            free = shutil.disk_usage(existing).free / _GIB
-            if free < build.disk * jobs:
+            places.setdefault(shutil.disk_usage(existing).free // _GIB, []).append(str(place))
+        for gib, full in places.items():
+            if gib < build.disk * jobs:
                 yield (
-                    f"disk: {place} has {free:.0f} GiB free, {jobs} at once need "
+                    f"disk: {gib} GiB free in {' and '.join(full)}, {jobs} at once need "
                     f"{build.disk * jobs:.0f}; `nix-collect-garbage`, fewer --jobs, or --force"
                 )
 

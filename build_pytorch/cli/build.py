@@ -119,7 +119,7 @@ def run(options: BuildOptions) -> int:
         matrix = matrix_reader.load(options.root)
         plan = make_plan(matrix, _selected(matrix, options), settings)
         work = _shared_work(matrix, plan) if options.share else None
-        _print_plan(screen, plan, work)
+        _print_plan(screen, plan, work, verbose=options.verbose)
         reason = _reason_against(plan)
         if options.copy_to and not (reason or options.dry_run):
             reason = store.unusable_cache(options.copy_to)
@@ -217,12 +217,12 @@ def _fix(root: Path, logs: Sequence[Path], screen: Screen) -> bool:
     return files.read_below(root, paths.MATRIX) != before
 
 
-def _print_plan(screen: Screen, plan: BuildPlan, work: SharedWork | None) -> None:
+def _print_plan(screen: Screen, plan: BuildPlan, work: SharedWork | None, *, verbose: bool) -> None:
     how = f"{plan.backend.name}, {plan.jobs} at once"
     if where := plan.backend.place(plan.builds):
         how += f", {where}"
     elif plan.cores:
-        how += f", {counted(plan.cores, 'core')} each, about {_hours(plan, work):.0f} hours in all"
+        how += f", {counted(plan.cores, 'core')} each, about {_hours(plan, work):.1f} hours in all"
         how += f"; {plan.memory:.0f} GiB of memory and {plan.disk:.0f} GiB of disk needed"
     screen.fold("Plan: ", how, "bold")
     if work:
@@ -230,11 +230,9 @@ def _print_plan(screen: Screen, plan: BuildPlan, work: SharedWork | None) -> Non
         units = f"about {work.units:.1f} units of work instead of {work.units_unshared:.1f}"
         text = f"{counted(len(work.seeds), 'seed')}; {units} ({part:.0%}; 1: a GPU variant alone)"
         screen.fold("Shared: ", text, "bold")
-    width = max(len(step.id) for step in plan.steps)
-    for step in plan.steps:
-        place = f" on {visible(step.where)}" if step.where else ""
-        text = f"{step.id:<{width}}  {step.reason}{place}"
-        screen.fold(f"  {step.action:<10}  ", text, _COLOURS[step.action], indent=16 + width)
+    at = {s.where: f" on {s.where}" if s.where else "" for s in plan.steps}
+    rows = [(s.action, s.id, s.reason + at[s.where]) for s in plan.steps]
+    screen.plan(rows, _COLOURS, verbose=verbose)
     for warning in plan.warnings:
         screen.fold("  note        ", warning, "yellow", indent=14)
 

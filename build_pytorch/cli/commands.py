@@ -216,6 +216,7 @@ class BuildOptions(SomeOptions, frozen=True):
     force: Annotated[
         bool, "build despite failed verification, low disk space or missing hardware"
     ] = False
+    verbose: _Verbose = False
     json: _Json = False
 
     @property
@@ -351,6 +352,7 @@ class PublishOptions(SomeOptions, frozen=True):
         bool, "also publish variants that have no evidence; the ledger records it"
     ] = False
     dry_run: Annotated[bool, "check the preconditions of Flox and show the packages"] = False
+    verbose: _Verbose = False
     json: _Json = False
 
 

@@ -162,7 +162,7 @@ def _next_steps(new: Matrix, planned: Sequence[Change]) -> Iterator[str]:
         yield f"build one variant before the others: `invoke build {first.id}`"
 
 
-_MOST_LINES: Final = 8
+_MOST_LINES: Final = 5
 """Changed lines of matrix.toml that are printed; `-v` prints the whole diff."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, get_args
 
 from msgspec import Struct
@@ -64,7 +64,9 @@ def run(options: PublishOptions) -> int:
     rows, states = _decisions(options, packages)
     ready = [states[row.variant] for row in rows if row.action == "publish"]
     facts = package_facts(options.root, ready)
-    _print_decisions(screen, rows, facts)
+    known = {name: f"; {each.text}" for name, each in facts.items()}
+    said = ((row.action, row.variant, row.reason + known.get(row.variant, "")) for row in rows)
+    screen.plan(said, _COLOURS, verbose=options.verbose)
     obstacles = tuple(unmet_preconditions(options.root, packages))
     lines = "\n".join(line for obstacle in obstacles for line in folded("  ", obstacle))
     if options.dry_run:
@@ -109,17 +111,6 @@ def _publish(
     parts += [f"{already} already"] if already else []
     screen.line(", ".join(parts + ([f"{bad} not"] if bad else [])))
     return rows
-
-
-def _print_decisions(
-    screen: Screen, rows: Sequence[Publication], facts: Mapping[str, PackageFacts]
-) -> None:
-    width = max(len(row.variant) for row in rows)
-    for row in rows:
-        head, colour = f"  {row.action:<9}  ", _COLOURS.get(row.action, "dim")
-        screen.fold(head, f"{row.variant:<{width}}  {row.reason}", colour, 13)
-        if row.variant in facts:
-            screen.line(f"  {'':<9}  {'':<{width}}  {facts[row.variant].text}")
 
 
 def _decisions(
