@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,6 +55,19 @@ def test_events_are_appended_once_with_the_machine_that_wrote_them(
     assert json.loads(again.stdout) == {"files": [{"file": str(other), "events": 4, "new": 0}]}
     assert (project.root / LEDGER).read_bytes() == merged
     assert "on runner-7: sm90-avx2" in project.invoke("status").stdout
+
+
+@pytest.mark.parametrize("command", ["log", "diagnose", "shell --failed"])
+def test_a_log_that_stayed_on_its_machine_is_said_and_read_once_it_is_copied(
+    project: Project, other: Path, command: str
+) -> None:
+    project.invoke("ledger", "merge", str(other))
+    said = error_line(project.invoke(*command.split(), "sm90-avx2"))
+    assert said.endswith("not found; the log of sm90-avx2 is on runner-7; copy it here")
+    path = said.removeprefix("error: ").partition(":")[0]
+    (project.root / path).parent.mkdir(parents=True)
+    shutil.copy(other.parent / "other" / path, project.root / path)
+    assert "runner-7" not in project.invoke(*command.split(), "sm90-avx2").stderr
 
 
 def test_a_merged_event_takes_its_place_in_time(project: Project, other: Path) -> None:

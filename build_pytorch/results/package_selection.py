@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.matrix.field_types import listed
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import Selection, on_hardware, select_packages
-from build_pytorch.results.ledger import Events
+from build_pytorch.results.ledger import HOST, Events
 from build_pytorch.results.package_state import PackageState, all_events, package_states
 
 
@@ -44,11 +45,16 @@ def chosen_package(matrix: Matrix, selection: Selection) -> Package:
 
 
 def last_log(matrix: Matrix, package: Package) -> str:
-    """Return the path of the last log of a package. Raises BuildPytorchError if it has none."""
+    """Return the path of the last log of a package. Raises BuildPytorchError if it is not here."""
     state = package_states(matrix.root, [package])[package.id]
-    if not state.newest_log:
+    build, path = state.unfinished or state.last, state.newest_log
+    if not build:
         raise BuildPytorchError(f"{package.id}: the ledger has no build of it")
-    return state.newest_log
+    if not os.path.lexists(matrix.root / path):
+        is_here = build.host in {"", HOST}
+        where = "was deleted" if is_here else f"is on {build.host}; copy it here"
+        raise BuildPytorchError(f"{path}: not found; the log of {package.id} {where}")
+    return path
 
 
 def chosen_states(
