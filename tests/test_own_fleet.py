@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -245,6 +246,22 @@ def test_demo_without_nix_makes_recipes_and_says_what_is_missing(
     assert "nix-build is not installed: recipes are made, and nothing is built" in done.stdout
     assert "$ build-pytorch build" not in done.stdout
     assert len(list(folder.glob("project/.flox/pkgs/*.nix"))) == 2
+
+
+def test_demo_names_its_folder_also_after_ctrl_c(project: Project, tmp_path: Path) -> None:
+    env = os.environ | {"TMPDIR": str(tmp_path), "PATH": "", "PYTHONUNBUFFERED": "1"}
+    argv = [sys.executable, "-m", "invoke", "demo"]
+    with subprocess.Popen(
+        argv, cwd=project.root, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as demo:
+        assert demo.stdout
+        assert any("$ build-pytorch all" in line for line in demo.stdout)
+        demo.send_signal(signal.SIGINT)
+        left, said = demo.communicate(timeout=60)
+    (folder,) = tmp_path.glob("build-pytorch-demo-*")
+    assert (demo.returncode, said.count("interrupted")) == (130, 1)
+    assert "Delete it: chmod -R u+w" in left
+    assert folder.name in left
 
 
 @pytest.mark.slow

@@ -38,18 +38,27 @@ def run(options: DemoOptions) -> int:
         raise BuildPytorchError("demo: name one folder, or none for a temporary one")
     good, bad = _two_variants(matrix_reader.load(paths.SHIPPED))
     lacking = stand_in.missing_program()
-    folder = _empty_folder(options)
+    folder, screen = _empty_folder(options), Screen(sys.stdout)
+    try:
+        _play(screen, folder, good, bad, lacking)
+    finally:
+        place = shlex.quote(str(folder))
+        screen.command("Delete it: ", f"chmod -R u+w {place} && rm -r {place}")
+    return EXIT_OK
+
+
+def _play(screen: Screen, folder: Path, good: Variant, bad: Variant, lacking: str | None) -> None:
+    """Make the project in a folder, run the commands, and say how to go on."""
     project = folder / "project"
     files.write_all(folder, _project(good, bad))
     os.chdir(project)
     console.call_commands_of(paths.SCRIPT)
-    screen = Screen(sys.stdout)
     screen.fold("", _NOTICE)
     if lacking:
         screen.fold("", f"{lacking}: recipes are made, and nothing is built.")
         _run(screen, project, "all")
         _run(screen, project, "status")
-        return EXIT_OK
+        return
     site = stand_in.Site(folder)
     scenarios = {"default.sh": b"good\n", f"{bad.short_id}.sh": f"{_FAILURE}\n".encode()}
     files.write_all(site.scenarios, scenarios)
@@ -64,13 +73,10 @@ def run(options: DemoOptions) -> int:
     settings = site.env | {"NIX_CONFIG": f"{site.env['NIX_CONFIG']}\ntarball-ttl = 1000000000"}
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()]
     files.write_all(folder, {"env.sh": "".join(lines).encode()})
-    place = shlex.quote(str(folder))
     screen.line("\nTo go on there, for example to mend the failed build:")
-    screen.command("  ", f"cd {place}/project && . ../env.sh")
+    screen.command("  ", f"cd {shlex.quote(str(project))} && . ../env.sh")
     screen.line(f"  echo good >../scenarios/{bad.short_id}.sh")
     screen.line(f"  {paths.SCRIPT} build {bad.short_id} --backend nix --retry")
-    screen.command("Delete it: ", f"chmod -R u+w {place} && rm -r {place}")
-    return EXIT_OK
 
 
 def _two_variants(matrix: Matrix) -> tuple[Variant, Variant]:
