@@ -398,6 +398,18 @@ def test_a_whole_temporary_page_is_no_page_that_somebody_edited(project: Project
     assert not left.exists()
 
 
+def test_the_page_of_a_release_that_is_gone_goes_unless_it_was_edited(project: Project) -> None:
+    """In Git or not: a release that was only just added can be removed again."""
+    project.commit()
+    pages = project.root / "docs/reference/releases"
+    gone, edited = (Path(shutil.copy(pages / "cuda13_0.md", pages / n)) for n in ("a.md", "b.md"))
+    edited.write_text(f"{edited.read_text()}mine\n")
+    done = project.invoke("phase5")
+    assert done.returncode == 0, done.stdout
+    assert not gone.exists()
+    assert edited.exists()
+
+
 # --- commands that change matrix.toml ---
 
 

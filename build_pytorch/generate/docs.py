@@ -96,8 +96,9 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
     ]
     if has_matrix:
         changes += flox_environments.plan(matrix, tree)
+    unasked = Tree(tree.root, force=True)  # an unedited page can be made again, in Git or not
     for path in files.walk_below(tree.root, paths.RELEASE_PAGES):
-        change = None if path in texts else plan_delete(tree, path, "no such release")
+        change = None if path in texts else plan_delete(unasked, path, "no such release")
         if change and digest.is_intact((change.old or b"").decode(errors="replace")):
             changes.append(change)
     filled = [_plan_regions(tree, page, _regions(texts, page)) for page in pages(matrix)]
