@@ -46,6 +46,9 @@ NOT_RUN: Final = {
     "nix-eval-jobs release.nix --arg impossibleHosts false": (
         "a program that the project does not need; test_release_nix evaluates the same attributes"
     ),
+    "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- openblas/cpu-avx2": (
+        "compiles for hours, in the root folder of a Debian that the reader makes"
+    ),
     "nvidia-smi --query-gpu=index,name,compute_cap,driver_version --format=csv": "needs a GPU",
 }
 """Commands that no test runs, without their comments, with the reason."""
