@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TextIO
+from typing import TYPE_CHECKING, Any, Final, Self, TextIO, TypeVar
 
 import msgspec
 
@@ -83,16 +83,16 @@ class Screen:
 
         `verbose`: each on its own. A reason that names its package says ID where there are several.
         """
-        groups: dict[tuple[str, str], dict[str, str]] = {}
-        for action, name, reason in rows:
-            key = name if verbose else reason.replace(name, "ID")
-            groups.setdefault((action, key), {})[name] = reason
-        width = max((len(next(iter(g))) for g in groups.values() if len(g) == 1), default=0)
-        for (action, text), group in groups.items():
-            name, reason = next(iter(group.items()))
+        groups = grouped(
+            ((action, name if verbose else reason.replace(name, "ID")), (name, reason))
+            for action, name, reason in rows
+        )
+        width = max((len(g[0][0]) for g in groups.values() if len(g) == 1), default=0)
+        for (action, text), [(name, reason), *others] in groups.items():
             line = f"{name:<{width}}  {reason}"
-            if len(group) > 1:
-                line = f"{len(group)} packages ({some([*group])}): {text}"
+            if others:
+                names = some([name, *(other for other, _ in others)])
+                line = f"{1 + len(others)} packages ({names}): {text}"
             self.fold(f"  {action:<10}  ", line, colours.get(action, "dim"), indent=14)
 
     def command(self, head: str, text: str) -> None:
@@ -338,6 +338,18 @@ def ago(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{int(seconds // length)}{unit}"
     return f"{max(0, int(seconds // 60))} min"
+
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
+    """Return the second values of each first one, in the order in which they come."""
+    groups: dict[_Key, list[_Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def some(names: Sequence[str], most: int = 3) -> str:

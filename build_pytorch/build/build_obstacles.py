@@ -17,7 +17,7 @@ from typing import Final
 import psutil
 
 from build_pytorch.base import files, process
-from build_pytorch.base.console import counted, some
+from build_pytorch.base.console import counted, grouped, some
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Tree, plan_text
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
@@ -153,20 +153,20 @@ def stopped_results(
 
 def not_evaluated(failures: Mapping[str, str]) -> Iterator[str]:
     """Yield why recipes do not evaluate; those with the same reason together."""
-    for why in dict.fromkeys(failures.values()):
-        yield f"{some([name for name, reason in failures.items() if reason == why])}: {why}"
+    for why, names in grouped((why, name) for name, why in failures.items()).items():
+        yield f"{some(names)}: {why}"
 
 
 def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
     """Yield system features that recipes need and no machine has."""
     if (here := backend.host.features) is None:
         return
-    missing: dict[str, list[str]] = {}
-    for step in steps:
-        drv = step.derivation
-        if drv and not backend.builders(step.variant, drv):
-            for feature in set(drv.features) - set(here):
-                missing.setdefault(feature, []).append(step.id)
+    missing = grouped(
+        (feature, step.id)
+        for step in steps
+        if (drv := step.derivation) and not backend.builders(step.variant, drv)
+        for feature in set(drv.features) - set(here)
+    )
     for feature, ids in sorted(missing.items()):
         yield (
             f"{some(ids)}: needs the system feature {feature}; add it to system-features in "

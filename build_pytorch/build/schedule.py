@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from build_pytorch.base.console import grouped
 from build_pytorch.build.build_backend import Step
 from build_pytorch.build.log_rules import LogRule
 from build_pytorch.matrix.model import Package, Variant
@@ -25,9 +26,7 @@ _RETRIES: Final = {"fewer-cores": 1, "once": 1, "later": 3}
 
 def ordered(variants: Iterable[Variant]) -> list[Variant]:
     """Return variants in the order of their builds; groups and releases keep the matrix order."""
-    kinds: dict[tuple[str, str], list[Variant]] = {}
-    for variant in variants:
-        kinds.setdefault(kind(variant), []).append(variant)
+    kinds = grouped((kind(variant), variant) for variant in variants)
     blocks = sorted(kinds.values(), key=lambda block: block[0].gpu is None)
     blocks = [diagonal(block) for block in blocks]
     return [*(block[0] for block in blocks), *(v for block in blocks for v in block[1:])]

@@ -87,10 +87,7 @@ def _missing(root: Path, matrix: Matrix, variants: Sequence[Variant], store: str
 
 
 def _jobs(variants: Sequence[Variant], size: int, labels: dict[str, str]) -> Iterator[CiJob]:
-    groups: dict[tuple[str, str, str], list[Variant]] = {}
-    for variant in variants:
-        key = (variant.release_name, variant.group.title, variant.cpu.platform)
-        groups.setdefault(key, []).append(variant)
+    groups = console.grouped(((v.release_name, v.group.title, v.cpu.platform), v) for v in variants)
     for (release, title, platform), members in groups.items():
         label = f"{release} {title}" if members[0].is_qualified else title
         shards = [members[i : i + size] for i in range(0, len(members), size)]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from build_pytorch.base import files
-from build_pytorch.base.console import Screen, counted, print_json, safe, some, visible
+from build_pytorch.base.console import Screen, counted, grouped, print_json, safe, some, visible
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import VerifyOptions
 from build_pytorch.generate.recipes import as_markdown
@@ -69,9 +69,7 @@ def print_rebuilds(found: Rebuilds, screen: Screen, *, verbose: bool = False) ->
 
 
 def _groups(changes: list[PackageChange]) -> dict[tuple[str, ...], list[str]]:
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for change in changes:
-        groups.setdefault(change.causes, []).append(change.package)
+    groups = grouped((change.causes, change.package) for change in changes)
     return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
 
 

@@ -18,6 +18,7 @@ from build_pytorch.base.console import (
     clock,
     counted,
     folded,
+    grouped,
     print_json,
     shortened,
     some,
@@ -192,9 +193,7 @@ def _next(states: Sequence[PackageState], failures: Sequence[Failure]) -> list[s
     """Return the commands that lead on: the first that applies, with what follows it."""
     if any(not state.digest for state in states):
         return ["invoke all"]
-    by_state: dict[OverallState, list[str]] = {}
-    for state in states:
-        by_state.setdefault(state.overall, []).append(state.package.id)
+    by_state = grouped((state.overall, state.package.id) for state in states)
     if failures:
         is_test = failures[0].cause in {"smoke test", "inspection"}
         command = "show" if is_test else "diagnose"

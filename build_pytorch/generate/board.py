@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Struct
 
-from build_pytorch.base.console import changed_texts, clock, counted, safe
+from build_pytorch.base.console import changed_texts, clock, counted, grouped, safe
 from build_pytorch.generate import matrix_reference, pages
 from build_pytorch.generate.pages import MapCell, ReleaseMap
 from build_pytorch.generate.recipes import render_template
@@ -140,10 +140,7 @@ def page(root: Path, data: bytes, json_name: str) -> str:
 
 
 def _grouped(rows: Iterable[BoardPackage], *keys: str) -> dict[tuple[str, ...], list[BoardPackage]]:
-    groups: dict[tuple[str, ...], list[BoardPackage]] = {}
-    for row in rows:
-        groups.setdefault(tuple(attrgetter(key)(row) for key in keys), []).append(row)
-    return groups
+    return grouped((tuple(attrgetter(key)(row) for key in keys), row) for row in rows)
 
 
 def _map(release: str, rows: Sequence[BoardPackage]) -> ReleaseMap:

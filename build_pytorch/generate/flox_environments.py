@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from build_pytorch.base import paths
+from build_pytorch.base.console import grouped
 from build_pytorch.base.file_plan import Action, Change, Tree
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.tables import environment_of
@@ -15,10 +16,7 @@ from build_pytorch.matrix.tables import environment_of
 
 def environments(matrix: Matrix) -> dict[str, list[Package]]:
     """Return the packages of each Flox environment by its folder; "." is the root."""
-    found: dict[str, list[Package]] = {}
-    for package in matrix.packages:
-        found.setdefault(environment_of(package.folder), []).append(package)
-    return found
+    return grouped((environment_of(package.folder), package) for package in matrix.packages)
 
 
 def plan(matrix: Matrix, tree: Tree) -> Iterator[Change]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
+from build_pytorch.base.console import grouped
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.versions import numbers
 from build_pytorch.hardware import explain
@@ -70,9 +71,7 @@ class Chooser:
             raise BuildPytorchError(
                 f"--gpu: found {gpu}; allowed: {known or 'none; this machine has no GPU'}"
             )
-        kinds: dict[str | None, list[MachineGpu]] = {}
-        for each in gpus:
-            kinds.setdefault(each.capability, []).append(each)
+        kinds = grouped((each.capability, each) for each in gpus)
         answers = tuple(self._answer(machine, tuple(kind)) for kind in kinds.values() or [()])
         running = [[it.variant for it in answer.accepted if it.variant.gpu] for answer in answers]
         for_all = _first_common(running) if len(answers) > 1 else None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from build_pytorch.base.console import grouped
 from build_pytorch.base.versions import digits, numbers, order
 from build_pytorch.hardware.possible import PossibleVariants
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
@@ -42,9 +43,7 @@ VENDOR_REMARKS: Final = {
 
 def joined(rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Join the rows that have the same second text into one row."""
-    subjects: dict[str, list[str]] = {}
-    for subject, text in rows:
-        subjects.setdefault(text, []).append(subject)
+    subjects = grouped((text, subject) for subject, text in rows)
     return [(", ".join(several), text) for text, several in subjects.items()]
 
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct, structs
 from packaging.version import Version
 
-from build_pytorch.base.console import counted
+from build_pytorch.base.console import counted, grouped
 from build_pytorch.base.errors import ToolError
 from build_pytorch.base.versions import in_range
 from build_pytorch.inspect import fatbin
@@ -119,7 +119,7 @@ def check_device_code(target: Target, result: PartResult, progress: Progress) ->
         progress(f"device code of {name}", number, len(holding))
         objects, reason = _with_owners(elf.path, fatbin.device_objects(elf), expected)
         undecided += [f"{name}: {reason}"] if reason else []
-        owners = {owner or "no functions": held for owner, held in _by_owner(objects).items()}
+        owners = grouped((each.owner or "no functions", each) for each in objects)
         result.figures[name] = {
             **_figures(objects),
             "owners": {owner: _figures(held) for owner, held in sorted(owners.items())},
@@ -180,18 +180,11 @@ def _with_owners(
         if owner == _UNKNOWN and expected.is_right(each):
             owner = _OWN
         owned.append(structs.replace(each, owner=owner))
-    unknown = _by_owner(owned).get(_UNKNOWN)
+    unknown = [each for each in owned if each.owner == _UNKNOWN]
     if not unknown:
         return owned, ""
     number = f"{counted(len(unknown), 'object')} of {len(objects)}"
     return owned, f"the owner of {number} cannot be told, with code for {_counts(unknown)}{reason}"
-
-
-def _by_owner(objects: Iterable[DeviceObject]) -> dict[str, list[DeviceObject]]:
-    found: dict[str, list[DeviceObject]] = {}
-    for each in objects:
-        found.setdefault(each.owner, []).append(each)
-    return found
 
 
 def _check_own(
@@ -239,7 +232,7 @@ def _check_bundled(
     library: str, objects: Sequence[DeviceObject], gpu: GpuArchitecture, result: PartResult
 ) -> None:
     """Note the code that was compiled elsewhere; warn where it does not run on the GPUs."""
-    by_owner = _by_owner(objects)
+    by_owner = grouped((each.owner, each) for each in objects)
     for owner in (name for name, owner in _TABLE.owners.items() if owner.bundled):
         held = by_owner.get(owner, [])
         if held:

@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 from msgspec import Struct
 
 from build_pytorch.base import paths
+from build_pytorch.base.console import grouped
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.selection import Seed
 from build_pytorch.nix.store import valid_paths
@@ -279,9 +280,7 @@ def seed_states(
 
 def all_events(root: Path) -> Events:
     """Return the events of the ledger, those of several machines by time. Raises WriteError."""
-    events: dict[tuple[str, str], list[AnyEvent]] = {}
-    for event in Ledger(root).events():
-        events.setdefault(event.subject, []).append(event)
+    events = grouped((event.subject, event) for event in Ledger(root).events())
     for several in events.values():
         if len({event.host for event in several}) > 1:
             several.sort(key=lambda event: event.at)
