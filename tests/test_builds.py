@@ -183,7 +183,7 @@ def test_what_a_build_needs_and_the_machine_has_not_stops_before_it_begins(
     done = changed.build("sm90-avx2", "--dry-run")
     assert done.returncode == 2
     said = unfolded(done.stderr)
-    assert "GiB free, 1 at once need 60000" in said
+    assert re.search(r"disk: \d+ GiB free in .*, 1 at once need 60000; ", said)
     assert "compile jobs each need 5000 GiB" in said
     assert "sm90-avx2: needs the system feature big-parallel" in said
     assert "--force" in said
