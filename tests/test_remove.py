@@ -119,6 +119,8 @@ def test_wrong_words_are_one_line(whole: Project) -> None:
         ((), "nothing to remove; name a release or a variant"),
         (("sm90-avx2",), '"sm90-avx2" is ambiguous'),
         (("cuda13_1",), 'no variant matches "cuda13_1"'),
+        (("release", "cuda13_1"), 'no variant matches "cuda13_1"'),
+        (("a\nb",), r'no variant matches "a\nb"'),
         (
             ("cuda13_0/sm90-avx2+torchvision",),
             "a companion, which goes with its variant; name cuda13_0/sm90-avx2",

@@ -25,11 +25,12 @@ def run(options: RemoveOptions) -> int:
 
     Returns the exit code. Raises BuildPytorchError, with nothing changed, for what cannot go.
     """
-    if not options.what:
+    words = options.what[1:] if options.what[:1] == ("release",) else options.what  # as for `add`
+    if not words:
         raise BuildPytorchError("nothing to remove; name a release or a variant")
     old = matrix_reader.load(options.root)
     removal = Removal(old)
-    for word in options.what:
+    for word in words:
         if word in old.releases:
             removal.remove_release(word)
             continue

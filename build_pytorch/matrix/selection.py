@@ -12,6 +12,7 @@ from msgspec import Struct
 from build_pytorch.base import paths
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.field_types import quoted
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
 from build_pytorch.matrix.tables import Work
 
@@ -117,11 +118,11 @@ def _matching(
     if not matching:
         hint = near_miss(pattern, [name for package in packages for name in _names(package)])
         hint = hint or f"; for instance {variants[0].id} or sm90-*"
-        raise BuildPytorchError(f'no variant matches "{pattern}"{hint}')
+        raise BuildPytorchError(f"no variant matches {quoted(pattern)}{hint}")
     if len(matching) > 1 and not _WILDCARDS & set(pattern):
         candidate_ids = ", ".join(package.id for package in matching)
         fix = "name one of them, or give --release"
-        raise BuildPytorchError(f'"{pattern}" is ambiguous: {candidate_ids}; {fix}')
+        raise BuildPytorchError(f"{quoted(pattern)} is ambiguous: {candidate_ids}; {fix}")
     return matching
 
 
