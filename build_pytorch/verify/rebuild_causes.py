@@ -40,7 +40,8 @@ def causes(differences: Sequence[Difference]) -> list[str]:
     is_moved = any(name.attribute == "version" for name in names)
     found = []
     for difference in sorted(differences, key=_rank):
-        if difference.attribute and _follows(difference, names):
+        is_source = difference.trail == ("source",)  # that of another version is another one
+        if (is_moved and is_source) or (difference.attribute and _follows(difference, names)):
             continue
         if difference.attribute in {"pname", "name"} and not difference.trail:
             found += [] if is_moved else ["another name"]  # that of each package is its own
