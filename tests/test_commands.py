@@ -407,7 +407,7 @@ def test_an_empty_option_is_a_variable_that_was_not_set(still: Project, argv: li
 def test_error_messages_show_control_characters_escaped(still: Project) -> None:
     done = still.invoke("verify", "\x1b[31mx\u009b2J\u202e")
     assert done.returncode == 2
-    assert r"\x1b[31mx\x9b2J\u202e" in error_line(done)
+    assert r"\u001b[31mx\x9b2J\u202e" in error_line(done)
     assert not {"\x1b", "\u009b", "\u202e"} & set(done.stderr)
 
 
