@@ -96,7 +96,7 @@ def test_a_build_whose_folder_was_not_kept(world: World) -> None:
     [
         ((), "name a variant"),
         (("cpu-*",), "found 4 variants; name one of them"),
-        (("cpu-avx2",), "stdin is no terminal"),
+        pytest.param(("cpu-avx2",), "stdin is no terminal", marks=needs_nix),
     ],
 )
 def test_what_opens_no_shell(still: Project, argv: tuple[str, ...], says: str) -> None:

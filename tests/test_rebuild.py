@@ -95,6 +95,7 @@ def test_wrong_names(still: Project, argv: tuple[str, ...], says: str) -> None:
     assert says in error_line(done)
 
 
+@needs_nix
 def test_what_is_not_built(still: Project) -> None:
     done = still.invoke("rebuild", "cpu-avx2")
     assert done.returncode == 1

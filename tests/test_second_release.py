@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ONE, PROJECT, Project, copied_project
+from conftest import NIX, ONE, PROJECT, Project, copied_project
 from world import Site, World, programs, served
 
 from build_pytorch.base.errors import MatrixError
@@ -124,7 +124,8 @@ def test_a_release_without_cuda_and_with_one_variant_is_data_as_well(project: Pr
     done = project.invoke("all")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 of 1 recipe," in done.stdout
-    assert "eval-companion-out; -v says why" in done.stdout, "the checks of companions"
+    if NIX:
+        assert "eval-companion-out; -v says why" in done.stdout, "the checks of companions"
     readme = (project.root / "README.md").read_text()
     assert "**1 variant** of PyTorch 2.8.0 without CUDA, Python 3.12: 1 one." in readme
     (recipe,) = (project.root / "cuda12/.flox/pkgs").iterdir()
