@@ -188,6 +188,8 @@ class Project:
         )
 
     def commit(self) -> None:
+        """Commit everything, the package as the folder that a process of this copy needs."""
+        self.own_program()
         if not (self.root / ".git").exists():
             self.git("init", "-q")
         self.git("add", "-A")
