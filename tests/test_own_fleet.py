@@ -317,3 +317,12 @@ def test_the_commands_of_the_page_run(installed: Installed, site: Site) -> None:
     assert list((fleet / "cache").glob("*.narinfo"))
     assert (fleet / ".build-pytorch/board.html").is_file()
     assert (fleet / ".github/workflows/build.yml").is_file()
+
+
+def test_checks_that_a_project_has_nothing_for_are_no_passed_checks(project: Project) -> None:
+    only = ("verify", "--only", "reference-docs")
+    assert "1 passed" in project.invoke(*only).stdout
+    (project.root / "tasks.py").unlink()
+    done = project.invoke(*only)
+    assert done.returncode == 2
+    assert "nothing that these checks look at" in error_line(done)

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from msgspec import Struct, structs
 
 from build_pytorch.base import digest, files, git, outputs, paths
-from build_pytorch.base.console import WIDTH, Screen, visible
+from build_pytorch.base.console import WIDTH, Screen, grouped, visible
 from build_pytorch.base.errors import TemplateError, ToolError, WriteError
 
 
@@ -243,12 +243,12 @@ _MOST_ROWS: Final = 4
 
 def _by_folder(changes: Sequence[Change]) -> list[tuple[str, str]]:
     """Return a row for all files of a folder of the root with one reason."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for change in changes:
-        top = "/".join(change.path.split("/", 1)[:-1])
-        groups.setdefault((f"{top}/" if top else change.path, change.reason), []).append(
-            change.path
-        )
+
+    def folder_of(path: str) -> str:
+        top, slash, _ = path.partition("/")
+        return top + slash
+
+    groups = grouped(((folder_of(each.path), each.reason), each.path) for each in changes)
     return [
         (paths_[0], reason)
         if len(paths_) == 1

@@ -211,6 +211,11 @@ def wrong_cpu(variant: Variant, matrix: Matrix) -> str:
     return f"wrong CPU: a build runs what it compiles, and {why}; {who}; --force builds here"
 
 
+def _free_gib(place: Path) -> int:
+    existing = next(path for path in (place, *place.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free // _GIB
+
+
 def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
     """Yield memory and disks that are too small for so many builds at once."""
     jobs, cores = min(jobs, len(steps)), max(1, cores)
@@ -223,11 +228,8 @@ def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
                 f"{free:.0f} of {_memory():.0f} are free; end other programs, use fewer --jobs "
                 "or --cores, a larger machine with --builders, or --force"
             )
-        places: dict[int, list[str]] = {}
-        for place in dict.fromkeys((store.folder(), temporary_folder())):
-            existing = next(path for path in (place, *place.absolute().parents) if path.exists())
-            places.setdefault(shutil.disk_usage(existing).free // _GIB, []).append(str(place))
-        for gib, full in places.items():
+        places = dict.fromkeys((store.folder(), temporary_folder()))
+        for gib, full in grouped((_free_gib(place), str(place)) for place in places).items():
             if gib < build.disk * jobs:
                 yield (
                     f"disk: {gib} GiB free in {' and '.join(full)}, {jobs} at once need "

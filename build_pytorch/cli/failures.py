@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from build_pytorch.base.console import shortened
+from build_pytorch.base.console import grouped, shortened
 from build_pytorch.build.log_rules import RULES_BY_ID
 from build_pytorch.results.ledger import HOST, AnyEvent, Ended
 from build_pytorch.results.package_state import PackageState
@@ -66,10 +66,9 @@ def failure_of(state: PackageState) -> Failure | None:
 
 def failures_by_cause(states: Iterable[PackageState]) -> tuple[Failure, ...]:
     """Return the failures with one cause and reason together, those of most packages first."""
-    alike: dict[tuple[str, str], list[Failure]] = {}
     found = filter(None, map(failure_of, states))
-    for failure in sorted(found, key=lambda failure: failure.at, reverse=True):
-        alike.setdefault((failure.cause, failure.reason), []).append(failure)
+    newest = sorted(found, key=lambda failure: failure.at, reverse=True)
+    alike = grouped(((failure.cause, failure.reason), failure) for failure in newest)
     groups = (
         replace(
             several[0],

@@ -17,7 +17,7 @@ from build_pytorch.base.console import Screen, counted, some
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, print_plan
 from build_pytorch.cli.commands import AddOptions, BumpOptions, ChangeOptions
-from build_pytorch.cli.rebuilds import print_rebuilds
+from build_pytorch.cli.rebuild_report import print_rebuilds
 from build_pytorch.generate import docs, rendering
 from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.generate.recipes import nixpkgs_imports
@@ -162,7 +162,7 @@ def _next_steps(new: Matrix, planned: Sequence[Change]) -> Iterator[str]:
         yield f"build one variant before the others: `invoke build {first.id}`"
 
 
-_MOST_LINES: Final = 5
+_MOST_LINES: Final = 8
 """Changed lines of matrix.toml that are printed; `-v` prints the whole diff."""
 
 
@@ -175,6 +175,19 @@ def _show_diff(change: Change, options: ChangeOptions, screen: Screen) -> None:
     screen.diff("\n".join(lines[:_MOST_LINES]))
     if left := len(lines[_MOST_LINES:]):
         screen.line(f"... {counted(left, 'more changed line')} of matrix.toml; -v prints them")
+
+
+def _show_rebuilds(
+    old: Matrix, new: Matrix, planned: Sequence[Change], screen: Screen, options: ChangeOptions
+) -> None:
+    """Print what the change rebuilds, or why that is not known: today's recipes may be broken."""
+    try:
+        with _tree(new, planned) as root:
+            found = rebuilds.compare("", (old, old.root), (new, root), new.packages)
+    except ToolError as error:
+        screen.fold("", f"what is rebuilt is not known: {error}", "yellow")
+        return
+    print_rebuilds(found, screen, verbose=options.verbose)
 
 
 def carry_out(
@@ -205,9 +218,7 @@ def carry_out(
     else:
         screen.fold("", result.summary, indent=2)
     if options.dry_run and nix_evaluation.is_installed():
-        with contextlib.suppress(ToolError), _tree(new, planned) as root:  # today's may be broken
-            found = rebuilds.compare("", (old, old.root), (new, root), new.packages)
-            print_rebuilds(found, screen, verbose=options.verbose)
+        _show_rebuilds(old, new, planned, screen, options)
     if not options.dry_run:
         file_plan.apply(old.root, planned)
     screen.line("Dry run: nothing was written." if options.dry_run else "Written.")

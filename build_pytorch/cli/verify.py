@@ -28,9 +28,9 @@ def run(options: VerifyOptions) -> int:
         _describe(Screen(sys.stdout), options.explain)
         return EXIT_OK
     if options.against or options.expect:
-        from build_pytorch.cli import rebuilds
+        from build_pytorch.cli import rebuild_report
 
-        return rebuilds.run(options)
+        return rebuild_report.run(options)
     given = msgspec.structs.asdict(options)
     named = {n: value for n, value in given.items() if isinstance(value, Path) and n != "root"}
     if named:

@@ -149,12 +149,13 @@ class Subjects(Struct, frozen=True, kw_only=True):
     """What a check looks at: names, each with the arguments of the test or a reason to skip it.
 
     `kind` limits a check to variants of one kind; `needs_all` excludes it from selections of
-    variants.
+    variants, `where` from projects that have none of its subjects.
     """
 
     each: Callable[[Context], Iterable[tuple[str, tuple[Any, ...] | str]]]
     kind: Kind | None = None
     needs_all: bool = False
+    where: Callable[[Context], bool] = lambda _: True
 
 
 def _recipes(context: Context) -> Iterator[tuple[str, tuple[Variant, RecipeFile]]]:
@@ -218,7 +219,8 @@ class Check(Struct, frozen=True, kw_only=True):
         """Return whether the selected variants have subjects of the check."""
         kind = self.subjects.kind
         has_kind = kind is None or any(v.group.kind == kind for v in context.variants)
-        return has_kind and (context.is_whole or not self.subjects.needs_all)
+        is_enough = context.is_whole or not self.subjects.needs_all
+        return has_kind and is_enough and self.subjects.where(context)
 
     def run(self, context: Context) -> CheckOutcome:
         """Run the test on every subject and complete its findings."""

@@ -66,11 +66,10 @@ def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -
     """Print findings, how to run what was skipped, and the summary; if verbose, all checks."""
     if verbose:
         _show_checks(result, screen)
-    groups: dict[object, list[Finding]] = {}
-    for number, finding in enumerate(result.findings):
-        alike = (finding.severity, finding.check, finding.found, finding.expected)
-        groups.setdefault(number if verbose else alike, []).append(finding)
-    for group in groups.values():
+    alike = console.grouped(
+        ((it.severity, it.check, it.found, it.expected), it) for it in result.findings
+    )
+    for group in [[finding] for finding in result.findings] if verbose else alike.values():
         _show_finding(group, screen)
     skipped = [outcome for outcome in result.outcomes if outcome.state == "skipped"]
     if skipped and not verbose:

@@ -100,6 +100,8 @@ def run_checks(
     """Run checks on a context, for which Nix may have been started. Raises as `verify`."""
     registry.refuse_unknown_waivers(context.matrix)
     checks = [check for check in registry.chosen(only) if check.applies(context)]
-    if not checks:
+    if not checks and not context.is_whole:
         raise BuildPytorchError("these checks need all variants; leave the patterns out")
+    if not checks:
+        raise BuildPytorchError("this project has nothing that these checks look at")
     return VerificationResult(context, [check.run(context) for check in checks], strict=strict)

@@ -15,9 +15,24 @@ from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.file_plan import Action, plan_text
 from build_pytorch.generate import docs, flox_environments, recipes, rendering
-from build_pytorch.verify.check import TREE, CheckList, CheckSkipped, Context, Finding
+from build_pytorch.verify.check import TREE, CheckList, CheckSkipped, Context, Finding, Subjects
 
 CHECKS: Final = CheckList(TREE)
+
+
+def _is_clone(context: Context) -> bool:
+    return paths.is_clone(context.root)
+
+
+def _has_prose(context: Context) -> bool:
+    pages = docs.pages(context.matrix)
+    return _is_clone(context) or any((context.root / page).exists() for page in pages)
+
+
+_CLONE: Final = Subjects(each=TREE.each, needs_all=True, where=_is_clone)
+"""All files of a clone of this repository, which alone has reference pages."""
+_PROSE: Final = Subjects(each=TREE.each, needs_all=True, where=_has_prose)
+"""All files where there are pages with prose; a clone must have them."""
 
 _NUMBER: Final = re.compile(
     r"\b(\d+)\s+(?:(?:GPU|CPU|CPU-only|ARM|x86|Nix|buildable|impossible-host|generated)\s+){0,3}"
@@ -88,22 +103,22 @@ def generated_docs(context: Context) -> Iterator[Finding]:
     for change in planned:
         if change.action is Action.SKIPPED:
             expected = "generated regions that can be compared"
-            fix, path = "restore the page or its markers", change.path
-            yield Finding(change.reason, expected, path=path, fix=fix, severity="warning")
+            fix = "restore the page, with its markers where it has some"
+            yield Finding(change.reason, expected, path=change.path, fix=fix, severity="warning")
         elif change.action is not Action.UNCHANGED:
             yield Finding(change.reason, "as generated", path=change.path)
 
 
 @CHECKS.add(
     "The generated reference pages are up to date",
+    _CLONE,
     why="A page that is not generated again describes a check or command as it was before.",
     fix="run `invoke phase5`",
 )
 def reference_docs(context: Context) -> Iterator[Finding]:
-    if context.pages is None or not (context.root / paths.MATRIX).exists():
+    if context.pages is None:
         raise CheckSkipped("no reference pages to compare with")
-    if paths.is_clone(context.root):
-        yield from _outdated(context, context.pages())
+    yield from _outdated(context, context.pages())
 
 
 @CHECKS.add(
@@ -120,6 +135,7 @@ def flox_environment(context: Context) -> Iterator[Finding]:
 
 @CHECKS.add(
     "Numbers of variants in prose are numbers of the matrix",
+    _PROSE,
     why="A number outside the generated regions is not updated.",
     fix="correct the number, or move it between markers",
 )
@@ -136,12 +152,12 @@ def docs_numbers(context: Context) -> Iterator[Finding]:
 
 
 def _read(context: Context, pages: Sequence[str]) -> dict[str, str]:
-    """Return the text of each page that can be read. Raises CheckSkipped if a clone has none."""
+    """Return the text of each page that can be read. Raises CheckSkipped if there is none."""
     texts = {}
     for page in pages:
         with contextlib.suppress(OSError):
             texts[page] = files.read_text_below(context.root, page)
-    if not texts and (paths.is_clone(context.root) or not (context.root / paths.MATRIX).exists()):
+    if not texts:
         raise CheckSkipped(f"none of {', '.join(pages)}" if pages[1:] else f"no {pages[0]}")
     return texts
 

@@ -18,6 +18,8 @@ from build_pytorch.verify.rebuilds import PackageChange, Rebuilds
 
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 _MOST = 5  #: groups of packages with the same causes
+_OF_CHECKS = ("only", "strict", "pinned", "sarif", "junit", "github")
+"""Options that say how recipes are checked, which a comparison does not do."""
 
 
 def run(options: VerifyOptions) -> int:
@@ -29,6 +31,8 @@ def run(options: VerifyOptions) -> int:
         raise BuildPytorchError("--expect: needs --against REF")
     if options.expect not in {"", "none"}:
         raise BuildPytorchError(f'--expect "{options.expect}": allowed: none')
+    if given := next((name for name in _OF_CHECKS if getattr(options, name)), ""):
+        raise BuildPytorchError(f"--{given}: not with --against, which runs no checks")
     matrix = matrix_reader.load(options.root)
     variants = {p.variant.path for p in chosen_packages(matrix, options.selection)}
     chosen = [package for package in matrix.packages if package.variant.path in variants]
