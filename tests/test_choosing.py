@@ -37,30 +37,33 @@ def table(after: str) -> list[list[str]]:
     return [[cell.strip() for cell in row[1:-1].split("|")] for row in rows]
 
 
+def built(cell: str, platform: str) -> list[tuple[str, list[str]]]:
+    """The architectures of a cell, each with the ISAs for which it is built."""
+    every = ", ".join(row[1] for row in table(f"### {platform}"))
+    parts = [part.partition(" with ") for part in cell.split("; ") if part != "no variant"]
+    return [(name, (isas or every).split(", ")) for name, _, isas in parts]
+
+
 def by_hand(here: Machine) -> str | None:
     """The best variant, by the tables and nothing else."""
-    kind, isas = None, ""
+    if f"\n### {here.platform}\n" not in PAGE:
+        return None
     capability = here.gpus[0].capability if here.gpus else ""
-    for _, platform, listed, architecture, built in table("## 1. GPU"):
-        if platform == here.platform and listed == capability:
-            kind, isas = architecture, built
     ((_, _, cuda, oldest, _), (_, _, _, none, _)) = table("## 3. Driver")
     assert none == "none"  # CPU-only
     new_enough = here.cuda == cuda or (here.driver or "") >= oldest  # all here have three digits
-    if kind is None or not new_enough:
-        kind = "cpu"
-        isas = next(
-            (row[4] for row in table("## 1. GPU") if (row[0], row[1]) == ("none", here.platform)),
-            "no variant",
-        )
-    if f"\n### {here.platform}\n" not in PAGE:
-        return None
-    fitting = [
-        isa
-        for flags, isa, *_ in table(f"### {here.platform}")
-        if set(flags.split()) <= set(here.cpu.flags.split()) and isa in isas.split(", ")
-    ]
-    return f"{kind}-{fitting[0]}" if fitting else None
+    rows = [row for row in table("## 1. GPU") if row[1] == here.platform]
+    of_gpu = [row[3] for row in rows if row[2] == capability and capability and new_enough]
+    (cell,) = of_gpu or [row[3] for row in rows if row[0] == "none"]
+    return next(
+        (
+            f"{architecture}-{isa}"
+            for architecture, isas in built(cell, here.platform)
+            for flags, isa, *_ in table(f"### {here.platform}")
+            if set(flags.split()) <= set(here.cpu.flags.split()) and isa in isas
+        ),
+        None,
+    )
 
 
 @pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)
@@ -96,28 +99,28 @@ def test_the_order_in_words_is_that_of_the_command() -> None:
         assert by_words == sorted(variants, key=preference)
 
 
-def test_the_compatibility_table_is_the_rule(matrix: Matrix) -> None:
-    rows = table("## 4. Which code runs on which GPU")
-    assert [row[0] for row in rows] == [gpu.capability for gpu in matrix.gpus.values()]
+def test_the_compatible_architectures_are_those_of_the_rule(matrix: Matrix) -> None:
+    rows = [row for row in table("## 1. GPU") if row[0] != "none"]
+    assert {row[2] for row in rows} == {gpu.capability for gpu in matrix.gpus.values()}
     used = {variant.gpu_key for variant in matrix.variants if not variant.impossible}
-    for device, *cells in rows:
-        for cell, how in zip(cells, ("exact", "compatible"), strict=True):
-            found = {
-                key
-                for key, gpu in matrix.gpus.items()
-                if key in used and runs_on(gpu.capability, device) == how
-            }
-            assert set(filter(None, cell.split(", "))) == found
+    for _, _, device, _, cell in rows:
+        found = {
+            key
+            for key, gpu in matrix.gpus.items()
+            if key in used and runs_on(gpu.capability, device) == "compatible"
+        }
+        assert set(filter(None, cell.split(", "))) == found
 
 
 def test_every_product_of_the_matrix_is_in_the_first_table(matrix: Matrix) -> None:
-    rows = {(row[3], row[1]): row for row in table("## 1. GPU")}
+    rows = {(row[2], row[1]): row for row in table("## 1. GPU")}
     for key, gpu in matrix.gpus.items():
         for platform, products in gpu.hosts.items():
-            assert rows[key, platform][0] == ", ".join(products)
+            row = rows[gpu.capability, platform]
+            assert row[0] == ", ".join(products)
             wanted = {v.cpu_key for v in matrix.variants if v.gpu_key == key}
             here = {isa for isa in wanted if matrix.cpus[isa].platform == platform}
-            assert set(rows[key, platform][4].split(", ")) == (here or {"no variant"})
+            assert set(dict(built(row[3], platform)).get(key, [])) == here
 
 
 def test_every_isa_of_the_matrix_is_in_the_second(matrix: Matrix) -> None:

@@ -168,11 +168,13 @@ def reference_page() -> str:
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
         "A log rule is a pattern in a build log. `invoke diagnose LOG` prints the one that names",
-        "the failure, with what to do ([how to](../how-to/read-a-log.md)).",
+        "the failure, with its meaning and what to do ([how to](../how-to/read-a-log.md)).",
+        "[log_rules.toml](../../build_pytorch/build/log_rules.toml) has all, with sample lines.",
     ]
-    kinds: dict[str, list[str]] = {title: [] for title in _KINDS.values()}
-    for rule in RULES:
-        kinds[_KINDS[rule.stops, rule.retry]].append(f"- `{rule.id}`: {rule.meaning}")
-    for title, named in kinds.items():
-        lines += ["", f"{title}:", "", *named]
+    for kind, title in _KINDS.items():
+        rules = [rule for rule in RULES if (rule.stops, rule.retry) == kind]
+        if rules[0].stops:
+            lines += ["", f"{title}:", "", *(f"- `{rule.id}`: {rule.meaning}" for rule in rules)]
+        else:
+            lines += ["", f"{title}: {', '.join(f'`{rule.id}`' for rule in rules)}."]
     return digest.seal("\n".join(lines) + "\n")

@@ -55,10 +55,8 @@ def commands_page() -> str:
         "`nox -s NAME -- [OPTIONS]` is the same for `verify`, `prefetch`, `smoke` and `build`;",
         '`nox -s "build(VARIANT)" -- [OPTIONS]` is the same as `invoke build VARIANT [OPTIONS]`.',
         "",
-        "| command | purpose |",
-        "|---|---|",
     ]
-    lines += [f"| `{command.name}` | {command.summary} |" for command in COMMANDS.values()]
+    lines += [f"- `{command.name}`: {command.summary}" for command in COMMANDS.values()]
     lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
     return digest.seal("\n".join(lines) + "\n")

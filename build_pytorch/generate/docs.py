@@ -235,33 +235,25 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
         "wheels": official_wheels(),
         "drivers": picker_tables.oldest_drivers(matrix),
         "gpus": [
-            (gpu, platform, products, architecture, isas)
+            (
+                *(gpu, platform, products, _chosen(chooser, platform, key)),
+                [name for name, own in built.items() if fit(own, gpu.devices[0]) == "compatible"],
+            )
             for key, gpu in matrix.gpus.items()
             for platform, products in gpu.hosts.items()
-            for architecture, isas in _chosen(chooser, platform, key)
         ],
         "platforms": [
-            _platform(matrix, platform, _chosen(chooser, platform, None)[0][1])
+            _platform(matrix, platform, _chosen(chooser, platform, None))
             for platform in get_args(Platform)
             if any(cpu.platform == platform for cpu in matrix.cpus.values())
-        ],
-        "devices": [
-            (
-                gpu.devices[0],
-                [
-                    ", ".join(key for key, own in built.items() if fit(own, gpu.devices[0]) == how)
-                    for how in ("exact", "compatible")
-                ],
-            )
-            for gpu in matrix.gpus.values()
-            if gpu.is_single
         ],
     }
 
 
-def _chosen(chooser: Chooser, platform: str, gpu_key: str | None) -> list[tuple[str, str]]:
-    """Return the architectures of the best variants for a GPU or for none, each with its ISAs.
+def _chosen(chooser: Chooser, platform: str, gpu_key: str | None) -> str:
+    """Return the architectures of the best variants for a GPU or for none.
 
+    An architecture that is not built for all ISAs of the platform has them after it, "with" before.
     With the newest driver, for CPUs of each class of the platform, the highest first.
     """
     matrix = chooser.matrix
@@ -276,8 +268,12 @@ def _chosen(chooser: Chooser, platform: str, gpu_key: str | None) -> list[tuple[
         best = chooser.choose(machine).best
         if best and bool(best.variant.gpu) is bool(gpus):
             found.setdefault(best.variant.gpu_key or "", {})[best.variant.cpu_key] = None
-    rows = [(architecture, ", ".join(isas)) for architecture, isas in found.items()]
-    return rows or [(gpu_key or "", "no variant")]
+    every = {key for key, cpu in matrix.cpus.items() if cpu.platform == platform}
+    cells = [
+        (architecture or "cpu") + ("" if isas.keys() == every else f" with {', '.join(isas)}")
+        for architecture, isas in found.items()
+    ]
+    return "; ".join(cells) or "no variant"
 
 
 def _platform(matrix: Matrix, platform: str, cpu_only: str) -> dict[str, Any]:

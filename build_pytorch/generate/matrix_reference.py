@@ -84,7 +84,6 @@ def page(root: Path) -> str:
     headers: dict[str, list[str]] = {}
     _collect("MatrixFile", "", "matrix.toml", definitions, headers)
     comments = _comments()
-    known = {"one line of text", "a table"}
     found: list[dict[str, Any]] = []
     nothing: dict[str, Any] = {"rows": []}
     for name in headers:
@@ -92,7 +91,7 @@ def page(root: Path) -> str:
         like = max(found, key=lambda other: len(_same(rows, other["rows"])), default=nothing)
         same = _same(rows, like["rows"])
         same = same if len(same) >= _MANY else []
-        own = [row | {"form": _form(row["value"], known)} for row in rows if row not in same]
+        own = [row | {"form": _form(row["value"])} for row in rows if row not in same]
         table = {"name": name, "purpose": comments[name][0], "rows": rows, "own": own}
         found.append(table | {"same": [row["key"] for row in same], "like": like.get("name")})
     return render_file(root, "docs/matrix.md.j2", tables=found, headers=headers)
@@ -167,13 +166,10 @@ def _table_in(value: dict[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _form(value: dict[str, Any], known: set[str]) -> str:
-    """Return what a value may be, unless that is known; it is known then. Add the default."""
+def _form(value: dict[str, Any]) -> str:
+    """Return the choices for a value, if they are few, and its default; both may be missing."""
     element = value.get("items", value)
-    parts = [allowed(value)] if element is not value else []
-    if (form := allowed(element)) not in known and "$ref" not in element:
-        parts.append(f"each {form}" if parts else form)
-    known.add(form)
+    parts = [allowed(element)] if "enum" in element else []
     default = value.get("default")
     if default and not isinstance(default, dict):
         parts.append(f"default {json.dumps(default)}")
