@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -149,6 +150,27 @@ def test_a_missing_tmpdir_is_an_obstacle_and_lines_of_obstacles_fit(reader: Worl
     assert done.returncode == 2
     assert f"TMPDIR: {Path(long)} is no folder" in unfolded(done.stderr)
     assert all(len(line) <= 80 for line in done.stderr.splitlines())
+
+
+def test_the_plan_names_what_a_killed_nix_left_of_the_same_package(
+    reader: World, tmp_path: Path
+) -> None:
+    reader.env |= {"TMPDIR": str(tmp_path)}
+    (recipe,) = reader.root.glob(".flox/pkgs/*-sm90-avx2.nix")
+    name = Path(reader.site.nix("nix-instantiate", str(recipe)).strip()).name[33:]
+    left = tmp_path / f"nix-build-{name}-0"
+    for folder in (left, tmp_path / f"nix-build-{name.replace('avx2', 'avx512')}-0"):
+        (folder / "source").mkdir(parents=True)
+        (folder / "source/a.o").write_bytes(b"x" * (110 << 20))
+
+    def notes() -> list[str]:
+        warnings = reader.built("sm90-avx2", "--dry-run", "--force")["warnings"]
+        return [text for text in warnings if "rm -rf" in text]
+
+    what = "sm90-avx2: 0.1 GiB left by a build that was killed"
+    assert notes() == [f"{what}; if no build of it runs: rm -rf {left}"]
+    shutil.rmtree(left)
+    assert notes() == []
 
 
 def test_the_plan_of_a_dry_run_needs_no_network(reader: World) -> None:

@@ -515,6 +515,22 @@ def test_diagnose_reads_standard_input(still: Project) -> None:
     assert json.loads(done.stdout)["failure"] == "out-of-memory"
 
 
+def test_the_source_of_a_pin_with_another_version_is_not_prefetched(matrix: Matrix) -> None:
+    log = [b"--   TORCH_VERSION         : 2.6.0"]  # of a Debian package, in place of nixpkgs'
+    variant = next(v for v in matrix.variants if v.id == "cpu-avx2")
+    torch = msgspec.structs.replace(variant.release.torch, source="nixpkgs")
+    release = msgspec.structs.replace(variant.release, torch=torch)
+    advice = {}
+    for each in (variant, msgspec.structs.replace(variant, release=release)):
+        stop = diagnose(log, each).stop
+        assert stop
+        assert stop.rule.id == "wrong-version"
+        advice[each.source.source] = stop.rule.advice(each, "x.log")
+    assert "`invoke prefetch`" in advice["github"]
+    assert "prefetch" not in advice["nixpkgs"]
+    assert "torch of the pin" in advice["nixpkgs"]
+
+
 REFUSED = {
     (): "name one log",
     ("a", "b"): "name one log",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import glob
 import grp
 import os
 import platform
 import re
+import shlex
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -258,6 +260,20 @@ def most_cores(steps: Sequence[Step], jobs: int) -> int:
 def temporary_folder() -> Path:
     """Return the folder in which Nix builds and writes temporary files."""
     return Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - Nix's own default
+
+
+def left_folders(steps: Sequence[Step]) -> Iterator[str]:
+    """Yield the build folders of these packages that a killed Nix left, with their sizes."""
+    found = [(step, Path(step.derivation.drv_path)) for step in steps if step.derivation]
+    for step, drv in found:
+        name = drv.name.partition("-")[2]  # without the hash: of any recipe of the package
+        for folder in sorted(temporary_folder().glob(f"nix-build-{glob.escape(name)}-*")):
+            size = 0
+            for path in folder.rglob("*"):
+                with contextlib.suppress(OSError):  # deleted meanwhile
+                    size += path.lstat().st_blocks * 512
+            how = f"if no build of it runs: rm -rf {shlex.quote(str(folder))}"
+            yield f"{step.id}: {size / _GIB:.1f} GiB left by a build that was killed; {how}"
 
 
 def _needs(steps: Sequence[Step]) -> list[Build]:

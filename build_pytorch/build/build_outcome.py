@@ -120,7 +120,7 @@ def sentence(outcome: BuildOutcome) -> str:
     return (
         f"{name}: {outcome.state} after {took}: {rule.meaning} ({rule.id})\n"
         f"  line of the log: {outcome.message}\n"
-        f"  what to do: {rule.fix.replace('LOG', outcome.log)}\n"
+        f"  what to do: {rule.advice(outcome.step.variant, outcome.log)}\n"
         f"  whole log: {outcome.log}"
     )
 

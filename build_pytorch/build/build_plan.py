@@ -160,6 +160,7 @@ def _warnings(building: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
         yield from build_obstacles.few_cores(local, backend.settings.jobs)
     yield from backend.warnings(building)
     yield from build_obstacles.compiler_caches(building, backend)
+    yield from build_obstacles.left_folders(local)
 
 
 def _is_built(result: PackageState) -> bool:

@@ -29,6 +29,7 @@ class LogRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hints: tuple[str, ...] = ()
     meaning: str
     fix: str
+    fix_of_pin: str = ""
     kinds: tuple[Literal["gpu", "cpu-only"], ...] = ("gpu", "cpu-only")
     needs: tuple[str, ...] = ()
     when: BuildPart = ""
@@ -38,6 +39,11 @@ class LogRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     differs: Literal["", "capabilities", "architectures", "nvcc-flags", "cuda", "torch"] = ""
     retry: Literal["", "fewer-cores", "once", "later"] = ""
     machine: bool = False
+
+    def advice(self, variant: Variant | None, log: str) -> str:
+        """Return what the user does about the failure of a variant; `log`: path of the log."""
+        is_of_pin = self.fix_of_pin and variant and variant.source.is_of_pin
+        return (self.fix_of_pin if is_of_pin else self.fix).replace("LOG", log)
 
 
 RULES: Final = msgspec.toml.decode(

@@ -165,6 +165,6 @@ def _failure(state: PackageState) -> BoardFailure | None:
     else:
         line = shortened(state.last.message, 500) if state.last else ""
         rule = RULES_BY_ID.get(found.cause)
-        fix = rule.fix.replace("LOG", log) if rule else f"read the log: `invoke log {id_}`"
+        fix = rule.advice(state.variant, log) if rule else f"read the log: `invoke log {id_}`"
         fix += f"; then `invoke build {id_}`"
     return BoardFailure(cause=found.cause, reason=found.reason, line=line, fix=fix, log=log)

@@ -154,6 +154,7 @@ def _encoding(begin: bytes) -> str:
 
 def document(diagnosis: LogDiagnosis) -> DiagnosisDocument:
     """Return the document of --json."""
+    variant = diagnosis.package.variant if diagnosis.package else None
     stop, failure, headline = diagnosis.stop, diagnosis.failure, diagnosis.headline
     return DiagnosisDocument(
         variant=diagnosis.package.id if diagnosis.package else None,
@@ -166,7 +167,7 @@ def document(diagnosis: LogDiagnosis) -> DiagnosisDocument:
         failure_lines=[LineRow(line, text) for line, text in failure.lines] if failure else [],
         headline=LineRow(*headline) if headline else None,
         meaning=failure.rule.meaning if failure else None,
-        fix=failure.rule.fix if failure else None,
+        fix=failure.rule.advice(variant, "LOG") if failure else None,
         tail=diagnosis.tail,
     )
 
@@ -190,7 +191,9 @@ def show(screen: Screen, name: str, diagnosis: LogDiagnosis, *, is_given: bool =
         screen.fold(f"  {what}: ", f"{rule.meaning} ({rule.id})", "red")
         for number, text in finding.lines:
             screen.line(f"  line {number}: {text}")
-        screen.fold("  what to do: ", rule.fix.replace("LOG", name), indent=4)
+        screen.fold(
+            "  what to do: ", rule.advice(package.variant if package else None, name), indent=4
+        )
     else:
         if diagnosis.headline:
             number, text = diagnosis.headline

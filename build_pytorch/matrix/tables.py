@@ -435,5 +435,5 @@ class MatrixFile(TomlTable, frozen=True, kw_only=True):
     release: Annotated[dict[ft.Key, Release], ft.filled("release", "table")]
     work: Work | None = None
     builder: tuple[Builder, ...] = ()
-    gpu: dict[ft.Key, GpuArchitecture]
+    gpu: dict[ft.Key, GpuArchitecture] = {}
     cpu: Annotated[dict[ft.Key, CpuIsa], ft.filled("CPU ISA", "table")]
