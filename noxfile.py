@@ -146,9 +146,10 @@ def whole(session: nox.Session) -> None:
     _install(session)
     names = ("BUILD_PYTORCH_DEBIAN", "BUILD_PYTORCH_WHOLE")
     env = {name: os.environ[name] for name in names if name in os.environ}
-    session.run(
-        "python", "tests/whole/whole.py", *(session.posargs or ["openblas/cpu-avx2"]), env=env
-    )
+    wanted = session.posargs or ["openblas/cpu-avx2"]
+    session.run("python", "tests/whole/whole.py", *wanted, env=env)
+    built = [word for word in wanted if not word.startswith("-")]
+    session.run("python", "tests/whole/evaluate.py", *built, env=env | {"PYTHONPATH": "."})
 
 
 @nox.session(name="wheel-facts")

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The builder of all packages of the model of nixpkgs: Debian's programs, which Nix's sandbox shows
-# below /usr. PyTorch is built as nixpkgs' stdenv does it, with the phases and hooks of the recipe.
+# below /usr, and python.sh (the first argument). PyTorch is built as nixpkgs' stdenv does it, with
+# the phases and hooks of the recipe.
 set -e -o pipefail
 shopt -s inherit_errexit
 export PATH=/usr/bin:/bin HOME=/homeless-shelter LC_ALL=C.UTF-8 SOURCE_DATE_EPOCH=315532800
@@ -26,6 +27,11 @@ disable-cmake-mkl-rpath.patch)
 -  TARGET caffe2::mkl PROPERTY INTERFACE_LINK_DIRECTORIES
 -  ${MKL_ROOT}/lib ${MKL_ROOT}/lib/intel64 ${MKL_ROOT}/lib/intel64_win ${MKL_ROOT}/lib/win-x64)
 PATCH
+    exit
+    ;;
+python3-*)
+    mkdir -p "$out/bin"
+    cp "$1" "$out/bin/python3.13"
     exit
     ;;
 patch-for-torch-*.patch) # nixpkgs' own for this version: here none

@@ -43,6 +43,8 @@ in
         mv "$site/share" "$dev/share"
         mv "$site/lib" "$lib/lib"
         ln -s "$lib/lib" "$site/lib"
+        # As patchShebangs: so the closure has the Python
+        [ ! -d "$out/bin" ] || sed -i "1s|^#!.*|#!${python.interpreter}|" "$out"/bin/*
       '';
     });
 }

@@ -26,7 +26,14 @@ HERE: Final = Path(__file__).resolve().parent
 PROJECT: Final = HERE.parents[1]
 MODEL: Final = PROJECT / "build_pytorch/verify/nixpkgs_model"
 GROUP: Final = "nixbld"
-BUILDER: Final = '{ builder = "/bin/bash"; args = [ ./build.sh ]; checksHashes = _: false; }\n'
+BUILDER: Final = (
+    '{ builder = "/bin/bash"; args = [ ./build.sh ./python.sh ]; checksHashes = _: false; }\n'
+)
+
+
+def state_folder() -> Path:
+    """Return the folder of all that is made."""
+    return Path(os.environ.get("BUILD_PYTORCH_WHOLE") or PROJECT / ".nox/whole").resolve()
 
 
 def make_nixpkgs(folder: Path) -> None:
@@ -36,6 +43,7 @@ def make_nixpkgs(folder: Path) -> None:
     (folder / "torch.nix").rename(folder / "model-torch.nix")
     shutil.copy(HERE / "torch.nix", folder)
     shutil.copy(HERE / "build.sh", folder)
+    shutil.copy(HERE / "python.sh", folder)
     (folder / "builder.nix").write_text(BUILDER)
     for name, old, new in (
         ("packages.nix", "mkl-2023.1.0", "mkl-2024.2.2"),
@@ -55,6 +63,8 @@ def make_environment(folder: Path, debian: Path) -> dict[str, str]:
         "NIX_CONF_DIR": f"{folder}/nix/conf",
         "TMPDIR": str(folder / "tmp"),
         "XDG_CACHE_HOME": f"{folder}/xdg",
+        "BUILD_PYTORCH_DEBIAN": str(debian),  # for python.sh
+        "BUILD_PYTORCH_WHOLE": str(folder),
     }
     groups = {entry.gr_name for entry in grp.getgrall()}
     for name in ("nix/conf", "tmp", "xdg", "cache"):
@@ -107,7 +117,7 @@ def main() -> int:
     if not (debian / "src").is_dir() or os.geteuid() != 0:
         print("BUILD_PYTORCH_DEBIAN: no root folder with /src, or not root", file=sys.stderr)
         return 2
-    folder = Path(os.environ.get("BUILD_PYTORCH_WHOLE") or PROJECT / ".nox/whole").resolve()
+    folder = state_folder()
     folder.mkdir(parents=True, exist_ok=True)
     variables = make_environment(folder, debian.resolve())
     source = folder / "source"  # the name of what fetchTarball unpacks
