@@ -162,8 +162,8 @@ _ASK: Final = """
 (all) => {
   const facts = JSON.parse(document.getElementById("facts").textContent);
   const [answers, reader] = [makeAnswers(facts), makeReader(facts)];
-  const build = (it) => it && { id: it.id, package: it.names && it.names[1], reason: it.reason,
-    doubts: it.doubts, command: it.command };
+  const build = (it) => it && { id: it.id, package: facts.packages[it.id]?.package ?? null,
+    reason: it.reason, doubts: it.doubts, command: it.command };
   return all.map((given) => {
     const { machine, problems } = reader.machineOf(READ);
     const problem = [problems.gpu, problems.cpu, problems.driver].flat().join(" ");

@@ -426,7 +426,7 @@ COMMANDS: Final = {
         Command("show", "Show everything about one variant.", ShowOptions),
         Command("board", "Write the state of the fleet as a page and JSON.", BoardOptions),
         Command("ledger", "Add what other machines recorded.", LedgerOptions),
-        Command("pages", "Write the page that names the build for a machine.", PagesOptions),
+        Command("pages", "Write the picker and the index, for everybody.", PagesOptions),
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),
         Command("inspect", "Inspect built files; no GPU needed.", InspectOptions),

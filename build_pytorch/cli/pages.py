@@ -1,4 +1,4 @@
-"""`invoke pages` writes the picker. Also the reference pages that describe the program itself."""
+"""`invoke pages` writes the picker and the index. Also the reference pages about the program."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_CODES, EXIT_FINDINGS, EXIT_OK
 from build_pytorch.base.file_plan import Action, Tree, plan_text
 from build_pytorch.build import log_rules
+from build_pytorch.cli import package_index
 from build_pytorch.cli.commands import COMMANDS, PagesOptions
 from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
@@ -16,20 +17,24 @@ from build_pytorch.verify import registry
 
 
 def run(options: PagesOptions) -> int:
-    """Write the page. Raises BuildPytorchError.
+    """Write page and index. Raises BuildPytorchError.
 
-    Returns 1 if it was edited by hand; with `check`, also if it would change.
+    Returns 1 if the page was edited by hand; with `check`, also if it would change. Nothing
+    compares the index, which changes with the ledger.
     """
     matrix = matrix_reader.load(options.root)
     text = rendering.texts(matrix)[paths.PICKER]
     change = plan_text(Tree(options.root, force=options.force), paths.PICKER, text)
     if not options.check:
         file_plan.apply(options.root, [change])
+        package_index.write(options.root, matrix)
     screen = Screen(sys.stderr)
     suffix = " (nothing written)" if options.check else ""
     file_plan.print_plan(screen, [change], suffix=suffix)
     if change.action is Action.REFUSED:
         screen.diff(change.diff())
+    if not options.check:
+        screen.line(f"written: {paths.INDEX}, the index with what the ledger knows")
     pending = options.check and change.action.writes
     return EXIT_FINDINGS if pending or change.action is Action.REFUSED else EXIT_OK
 

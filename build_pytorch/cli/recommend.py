@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -11,14 +11,13 @@ from msgspec import Struct
 
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
+from build_pytorch.cli import package_index
 from build_pytorch.cli.commands import RecommendOptions
 from build_pytorch.cli.describe_machine import described_machine, print_machine
-from build_pytorch.compare.ratio_statistics import overall
 from build_pytorch.hardware import choose, explain, saved_machines
 from build_pytorch.hardware.choice import Answer, Choice, ChosenBuild
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.hardware.verdicts import Candidate, Obstacle
-from build_pytorch.hardware.wheels import Measurement
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.official_wheels import OfficialWheel
@@ -127,7 +126,7 @@ def run(options: RecommendOptions) -> int:
         machine,
         gpu=number,
         release=options.release or None,
-        measurements=list(_measurements(known.values())),
+        measurements=list(package_index.measurements(known.values())),
     )
     best = [answer.best.variant for answer in choice.answers if answer.best]
     code = EXIT_OK if best else EXIT_FINDINGS  # a variant for one GPU of several is enough
@@ -152,21 +151,6 @@ def run(options: RecommendOptions) -> int:
         counts = f"{counted(others, 'fallback')}, {counted(len(choice.remarks), 'remark')}"
         screen.line(f"`-v` adds {counts}, and why the others do not run")
     return code
-
-
-def _measurements(states: Iterable[PackageState]) -> Iterator[Measurement]:
-    """Yield what comparisons of current recipes found, as the ledger has it."""
-    for state in states:
-        for event in state.comparisons:
-            if facts := event.compared:
-                yield Measurement(
-                    package=state.package.id,
-                    against=facts.against,
-                    machine_class=facts.machine,
-                    verdict=overall(facts.verdicts.values()),
-                    figures=event.reason,
-                    date=event.at[:10],
-                )
 
 
 def commands(

@@ -1,6 +1,7 @@
 """The picker: a page that names the right variant for a machine, docs/site/index.html.
 
-The page reads what a person types or pastes, and looks the answer up: see picker_answers.
+The page reads what a person types or pastes, and looks the answer up: see picker_answers. What it
+says about a package, it reads from the packages of the index, without what a ledger knows.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from msgspec import to_builtins
 from build_pytorch.base import digest
 from build_pytorch.generate import pages, picker_tables
 from build_pytorch.generate.picker_answers import PickerAnswers
-from build_pytorch.hardware import explain, verdicts
+from build_pytorch.hardware import explain, index, verdicts
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.model import Matrix
 
@@ -69,6 +70,7 @@ def _names(answers: PickerAnswers) -> dict[str, Any]:
         "gpuFiller": known_hardware.FILLER.pattern,
         "gpuNumber": known_hardware.BARE_NUMBER.pattern,
         "cpuVendor": known_hardware.CPU_VENDOR.pattern,
+        "packages": to_builtins(index.packages(answers.possible.matrix)),
         "publisher": answers.possible.matrix.publisher,
         "repository": answers.possible.matrix.repository,
         "noGpu": known_hardware.NO_GPU.pattern,

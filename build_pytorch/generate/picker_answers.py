@@ -15,7 +15,7 @@ from msgspec import Struct, to_builtins
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.generate.picker_tables import CpuClass, cpu_classes
-from build_pytorch.hardware import explain
+from build_pytorch.hardware import explain, index
 from build_pytorch.hardware.choice import Choice, ChosenBuild
 from build_pytorch.hardware.choose import Chooser
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
@@ -29,8 +29,7 @@ from build_pytorch.hardware.verdicts import (
 from build_pytorch.hardware.wheels import ChosenWheel, wheel_needs
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import compiles
-from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.tables import environment_of
+from build_pytorch.matrix.model import Matrix
 
 NO_GPU: Final = "none"
 OTHER_GPU: Final = "other"
@@ -127,7 +126,6 @@ class PickerAnswers:
 
     def __init__(self, matrix: Matrix) -> None:
         self.cpus = cpu_classes(matrix)
-        self._matrix = matrix
         self._chooser = Chooser(matrix)
         self.possible = self._chooser.possible
         self._pool = Pool()
@@ -252,19 +250,13 @@ class PickerAnswers:
         }
 
     def _chosen(self, build: ChosenBuild | None, state: _DriverState) -> dict[str, Any] | None:
-        """Return a build; one that exists also with its names and companions."""
+        """Return a build; what else there is of one that exists, the index has."""
         if build is None:
             return None
-        variant = build.variant
-        on = f"on CUDA {variant.cuda.version}" if variant.cuda else "without CUDA"
-        python = variant.release.python.version
-        companions = self._matrix.companions_of(variant) if build.is_in_matrix else ()
         return {
-            "id": variant.id,
-            "about": f"PyTorch {variant.version} {on}, Python {python}, {variant.cpu.title}",
+            "id": build.variant.id,
+            "about": index.about(build.variant) if build.command else "",
             "doubts": [state.with_slots(doubt) for doubt in build.doubts],
-            "names": _names(variant) if build.is_in_matrix else None,
-            "companions": [[it.name, it.version, *_names(it)] for it in companions],
             "reason": state.with_slots(build.reason),
             "command": build.command,
         }
@@ -290,8 +282,3 @@ def _verdicts(choice: Choice, state: _DriverState) -> dict[str, Any]:
             {"subjects": subjects, "why": state.with_slots(why)} for subjects, why in reasons
         ],
     }
-
-
-def _names(package: Package) -> list[str]:
-    """Return the environment of Flox, the package there, and the attribute of release.nix."""
-    return [environment_of(package.folder), package.package, package.attribute]

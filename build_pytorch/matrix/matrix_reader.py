@@ -75,7 +75,21 @@ def parse(
 
     `root` is the checkout that the matrix describes.
     """
-    raw = _parse_toml(text, name)
+    return _checked(_parse_toml(text, name), text, name, root, learning=learning)
+
+
+def of_tables(raw: dict[str, Any], name: str) -> Matrix:
+    """Return the matrix of tables that are no text, such as those of an index.
+
+    Errors mention `name`, and no line. Raises MatrixError.
+    """
+    return _checked(raw, "", name, paths.PROJECT)
+
+
+def _checked(
+    raw: dict[str, Any], text: str, name: str, root: Path, *, learning: bool = False
+) -> Matrix:
+    """Return the matrix of the tables in a text. Raises MatrixError."""
     if wrong := list(release_consistency.complete(raw)):
         raise _error(text, name, wrong)
     if wrong := misfits(raw, MatrixFile):
@@ -145,7 +159,8 @@ def _error(text: str, name: str, wrong: Iterable[tuple[Trail, str]]) -> MatrixEr
     for trail, what in wrong:
         found.setdefault(trail, what)
     trails = sorted(found, key=lines.of)
-    errors = [f"{name}:{lines.of(trail)}: {dotted(trail)}: {found[trail]}" for trail in trails]
+    places = [f"{name}:{lines.of(trail)}" if text else name for trail in trails]
+    errors = [f"{at}: {dotted(it)}: {found[it]}" for at, it in zip(places, trails, strict=True)]
     return MatrixError(message(errors))
 
 

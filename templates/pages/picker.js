@@ -47,16 +47,17 @@
   const placeOf = (environment) => (environment === "." ? "" : ` --dir ${environment}`);
 
   /* Packages that are compiled against this PyTorch, such as torchvision. */
-  function companionsOf({ id, companions }) {
-    if (!companions.length) return [];
-    const title = companions.map(([name, version]) => `${name} ${version}`).join(" and ");
-    const environments = [...new Set(companions.map(([, , environment]) => environment))];
+  function companionsOf({ companions: ids = [] }) {
+    if (!ids.length) return [];
+    const companions = ids.map((id) => facts.packages[id]);
+    const title = companions.map(({ about }) => about).join(" and ");
+    const environments = [...new Set(companions.map(({ environment }) => environment))];
     const build = environments.map((each) => `flox build${placeOf(each)} ${
-      companions.filter((it) => it[2] === each).map((it) => it[3]).join(" ")}`);
+      companions.filter((it) => it.environment === each).map((it) => it.package).join(" ")}`);
     return [folded(`With ${title}`, el("dl", { class: "commands" },
       command("Build with Flox", build.join(" && ")),
-      command("Build with Nix", `nix-build release.nix ${companions.map((it) => `-A ${it[4]}`).join(" ")}`),
-      command("Build and check", `invoke build ${companions.map(([name]) => `${id}+${name}`).join(" ")}`)))];
+      command("Build with Nix", `nix-build release.nix ${companions.map((it) => `-A ${it.attribute}`).join(" ")}`),
+      command("Build and check", `invoke build ${ids.join(" ")}`)))];
   }
 
   /* No command installs what nobody may have published: the catalogue is asked first. */
@@ -79,7 +80,8 @@
 
   function commandsOf(build) {
     if (build.command) return [el("dl", { class: "commands" }, command("Add it", build.command, "Writes matrix.toml and the recipe; then build it."))];
-    const [environment, name, attribute] = build.names;
+    const found = facts.packages[build.id];
+    const { environment, package: name, attribute } = found;
     return [
       el("p", { class: "facts" }, "A recipe", ...(facts.repository ? [" of ", el("a", { href: facts.repository }, "this repository")] : []),
         "; this page knows of no build of it. Building it takes hours."),
@@ -88,7 +90,7 @@
         command("Build with Nix", `nix-build release.nix -A ${attribute}`),
         command("Build with Flox", `flox build${placeOf(environment)} ${name}`))),
       publishedBy(name),
-      ...companionsOf(build)];
+      ...companionsOf(found)];
   }
 
   /* --- the answer --- */
@@ -105,7 +107,7 @@
   const buildCard = (title, id, build, kind, ...notes) => el("section", { class: `card ${kind}`, "aria-labelledby": `h-${id}` },
     el("h2", { id: `h-${id}` }, title),
     el("p", { class: "name", id }, build.id),
-    el("p", { class: "facts" }, build.about),
+    el("p", { class: "facts" }, build.about || facts.packages[build.id].about),
     el("p", { id: `${id}-reason` }, `Why: ${build.reason}.`),
     ...build.doubts.map((text) => el("p", { class: "doubt" }, text)),
     ...notes, ...commandsOf(build));
@@ -159,7 +161,7 @@
       ...[...machine.otherGpus.map(reader.otherSays), ...(whyUnused ? [whyUnused] : [])].map((text) => el("p", { class: "note first" }, `${text}.`)),
       el("div", { class: "answers" }, ...(found.isWheelFirst ? pair.reverse() : pair),
         ...(best && isUpdate ? [buildCard("Until then", "until", best, "other")] : []),
-        ...(better ? [buildCard(`An even better build, ${better.names ? "in the matrix" : "not in the matrix yet"}`, "better", better, "other")] : [])),
+        ...(better ? [buildCard(`An even better build, ${facts.packages[better.id] ? "in the matrix" : "not in the matrix yet"}`, "better", better, "other")] : [])),
       ...(notes.length ? [el("div", { id: "notes" }, ...notes.map((text) => el("p", { class: "note" }, `${text}.`)))] : []),
       ...details(found),
     );
