@@ -21,7 +21,7 @@ from build_pytorch.build.build_backend import Step
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
-from build_pytorch.results.ledger import Ledger, Started
+from build_pytorch.results.ledger import Ledger, RunFacts, Started
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,15 @@ def log(root: Path, matrix: Matrix) -> None:
 
 def report(root: Path, matrix: Matrix) -> None:
     evidence.record_evidence(
-        root, matrix.variants[0], None, test="smoke", outcome="passed", reasons=(), document={}
+        root,
+        matrix.variants[0],
+        None,
+        test="smoke",
+        outcome="passed",
+        reasons=(),
+        document={},
+        run=RunFacts(counts={}),
+        key=None,
     )
 
 

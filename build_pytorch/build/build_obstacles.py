@@ -28,15 +28,12 @@ from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE
 from build_pytorch.matrix.tables import Build
-from build_pytorch.nix import derivations, store
+from build_pytorch.nix import derivations, signing_key, store
 from build_pytorch.nix.store import NixSettings
 from build_pytorch.results import artefacts
 from build_pytorch.results.package_state import PackageState
 from build_pytorch.smoke import script
 from build_pytorch.verify import verification
-
-_SIGNING_KEY: Final = re.compile(r"[^\s:]+:[A-Za-z0-9+/]{86}==\s*")
-"""A name and 64 bytes in Base64, as Nix writes it."""
 
 
 def check_cache(url: str, key: Path | None) -> None:
@@ -49,13 +46,7 @@ def check_cache(url: str, key: Path | None) -> None:
         good = "file:///srv/cache, s3://bucket or ssh://host"
         raise BuildPytorchError(f"--copy-to {url}: not the URL of a store; use {good}")
     if key:
-        try:
-            text = files.read_named(key, files.LARGEST_TEXT).decode("utf-8")
-        except (OSError, UnicodeDecodeError):
-            text = ""
-        if not _SIGNING_KEY.fullmatch(text):
-            how = "`nix-store --generate-binary-cache-key NAME SECRET PUBLIC`"
-            raise BuildPytorchError(f"--secret-key {key}: not a signing key; make one with {how}")
+        signing_key.read(key, "--secret-key")
 
 
 def before_evaluation(

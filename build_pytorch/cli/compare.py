@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Final
 
@@ -18,8 +19,10 @@ from build_pytorch.compare.comparison import Comparison
 from build_pytorch.compare.measurement import MeasuredSetting
 from build_pytorch.compare.ratio_statistics import Estimate
 from build_pytorch.matrix import matrix_reader, selection
+from build_pytorch.nix import signing_key
 from build_pytorch.results import evidence
-from build_pytorch.results.ledger import Ledger, Tested, Verdict
+from build_pytorch.results.ledger import Tested, Verdict
+from build_pytorch.results.package_state import all_events
 
 _COLOURS: Final = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.NOISY: "yellow"}
 _MEAN: Final = "geometric mean"
@@ -65,6 +68,7 @@ def run(options: CompareOptions) -> int:
         raise BuildPytorchError(f"--device {options.device}: allowed: cpu, or the number of a GPU")
     if options.release:
         selection.require_release(matrix, options.release)
+    key = signing_key.for_evidence(options.sign)
     with outputs.exclusive_lock(options.root, "compare.lock", "compares"):
         result, build = comparison.compare(
             matrix,
@@ -75,6 +79,7 @@ def run(options: CompareOptions) -> int:
             threads=options.threads,
             minutes=options.minutes,
             cores=usable_cpus(),
+            key=key,
         )
     _show(screen, result)
     if build.package and not result.recorded:
@@ -97,7 +102,8 @@ def _list(screen: Screen, *, as_json: bool) -> int:
 
 def _show_recorded(screen: Screen, options: CompareOptions) -> int:
     """Print the last comparison of each package on each class of machine, also of old recipes."""
-    events = [e for e in Ledger(options.root).events() if isinstance(e, Tested) and e.compared]
+    found = itertools.chain.from_iterable(all_events(options.root).values())
+    events = [event for event in found if isinstance(event, Tested) and event.compared]
     last = {(e.subject, e.compared.machine, e.compared.against): e for e in events if e.compared}
     if options.json:
         print_json(RecordedDocument(list(last.values())), sys.stdout)
@@ -127,7 +133,7 @@ def _show(screen: Screen, result: Comparison) -> None:
         _show_setting(screen, setting)
     for reason in result.reasons:
         screen.fold("A against B, ", reason)
-    screen.line(f"report: {result.report}")
+    screen.line(f"report: {result.signed or result.report}")
 
 
 def _show_setting(screen: Screen, found: MeasuredSetting) -> None:

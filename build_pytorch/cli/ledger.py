@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import LedgerOptions
+from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import ledger_file
 from build_pytorch.results.ledger import AnyEvent, Ledger
 
@@ -36,12 +37,15 @@ def run(options: LedgerOptions) -> int:
     What was killed in the middle is completed by the same command.
     """
     if options.what[:1] != ("merge",) or len(options.what) == 1:
-        raise BuildPytorchError("write `invoke ledger merge FILE...`: ledgers of other machines")
+        raise BuildPytorchError(
+            "write `invoke ledger merge FILE...`: ledgers or signed tests of other machines"
+        )
+    trusted_keys = matrix_reader.load(options.root).trusted_keys
     book, merged = Ledger(options.root), []
     known = {_identity(event) for event in book.events()}
     added: dict[bytes, AnyEvent] = {}
     for name in options.what[1:]:
-        events = list(ledger_file.read(Path(name)))
+        events = list(ledger_file.read(Path(name), trusted_keys))
         new = {key: event for event in events if (key := _identity(event)) not in known}
         known |= new.keys()
         added |= new

@@ -116,6 +116,7 @@ def _checked(
         companions=companions,
         notes=(),
         publisher=spec.publisher,
+        trusted_keys=spec.trusted_keys,
         repository=spec.repository,
         text=text,
         root=root,

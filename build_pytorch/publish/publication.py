@@ -148,7 +148,8 @@ def decide(
         reason = why
     else:
         action = "publish"
-        how = f"without evidence: {missing}" if missing else f"passed {' and '.join(passed)}"
+        names = (f"{n}, signed by {t.signer}" if t.signer else n for n, t in passed.items())
+        how = f"without evidence: {missing}" if missing else f"passed {' and '.join(names)}"
         reason = f"recipe {state.digest[:_SHORT]}, {how}"
     return Publication(
         variant=package.id,
@@ -157,7 +158,7 @@ def decide(
         reason=reason,
         output=state.output,
         digest=state.digest,
-        evidence=tuple(test.report or test.by for test in passed.values()),
+        evidence=tuple(test.report or test.signer or test.by for test in passed.values()),
     )
 
 

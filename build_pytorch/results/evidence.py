@@ -5,21 +5,37 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from build_pytorch.base import digest, files, outputs, paths
+from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Package
+from build_pytorch.nix import store
+from build_pytorch.nix.signing_key import SigningKey
 from build_pytorch.nix.syntax_tree import without_comments
-from build_pytorch.results import ledger
+from build_pytorch.results import ledger, signed_test
 from build_pytorch.results.artefacts import Artefact
-from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, Tested
+from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, RunFacts, Tested
 
 _NIX_FILE: Final = re.compile(r"(?<![\w./])\.{1,2}/[\w./+-]*\.nix\b")
 """A relative path in Nix code."""
+
+
+_HERE: Final = ("", ledger.HOST)
+"""Hosts of events of this machine; lines of older versions name none."""
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """The report and the signed statement, below the root, and whether the ledger got a line."""
+
+    report: str
+    recorded: bool
+    signed: str
 
 
 def subject_of(package: Package) -> tuple[str, str]:
@@ -82,13 +98,15 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     outcome: ledger.TestOutcome | Literal["not run"],
     reasons: Sequence[str],
     document: Mapping[str, object],
+    run: RunFacts,
+    key: SigningKey | None,
     compared: ledger.ComparedFacts | None = None,
-) -> tuple[str, bool]:
-    """Save the report of a test and add a line to the ledger. Raises WriteError.
+) -> Recorded:
+    """Save the report of a test, add a line to the ledger, sign it with `key`. Raises WriteError.
 
     The ledger gets a line only if `artefact`, the result that was tested, has a known recipe;
     without a package there is none. In the report `document` gets the keys at, recorded, report and
-    digest. Returns the report's path below the root and whether the ledger got a line.
+    digest. Raises ToolError where Nix or Git fail to tell what a statement says.
     """
     moment = ledger.now()
     stamp = moment.partition("+")[0].replace(":", "").replace(".", "-")
@@ -114,13 +132,56 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
             )
     added = {"recorded": event is not None, "report": report, "digest": origin}
     text = msgspec.json.encode({"at": moment, **document, **added})
+    whole = msgspec.json.format(text, indent=2) + b"\n"
     with files.write_errors(root / report):
         outputs.make_state(root)
-        whole = msgspec.json.format(text, indent=2) + b"\n"
         files.write_all(root, {report: whole})
     if event:
         book.append(event)
-    return report, event is not None
+    signed = f"{report.removesuffix('.json')}.signed.json" if event and key else ""
+    if event and key:
+        line = signed_test.sign(root, event, whole, run, key)
+        with files.write_errors(root / signed):
+            files.write_all(root, {signed: line})
+    return Recorded(report=report, recorded=event is not None, signed=signed)
+
+
+def judged_events(root: Path, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    """Return events in which tests that do not count here are undecided, with the reason.
+
+    Raises MatrixError, ToolError if Nix fails.
+    """
+    found = list(events)
+    foreign = [e for e in found if isinstance(e, Tested) and (e.signed or e.host not in _HERE)]
+    if not foreign:
+        return found
+    keys = matrix_reader.load(root).trusted_keys
+    here = store.nar_hashes([event.output for event in foreign if event.signed])
+    reasons = {id(event): why for event in foreign if (why := distrust(event, keys, here))}
+
+    def judged(event: AnyEvent) -> AnyEvent:
+        why = reasons.get(id(event))
+        return replace(event, outcome="skipped", reason=why, compared=None) if why else event
+
+    return [judged(event) for event in found]
+
+
+def distrust(event: Tested, keys: Collection[str], here: Mapping[str, str]) -> str:
+    """Return why a test on another machine does not count; empty if it does.
+
+    `keys`: the trusted ones. `here`: the hash of the files of each store path that is here.
+    """
+    if not event.signed:
+        why = f"tested on {event.host} without a signature, which trusted_keys require"
+        return why if keys else ""
+    if event.signed.key not in keys:
+        return f"signed by {event.signer}, and trusted_keys of matrix.toml has not this key"
+    found = here.get(event.output, event.signed.nar_hash)
+    if found != event.signed.nar_hash:
+        return (
+            f"{event.signer} tested other files: {event.signed.nar_hash}, here {found or 'no Nix'}"
+        )
+    return ""
 
 
 def origin_of(events: Sequence[AnyEvent], current: str, output: str) -> str | None:

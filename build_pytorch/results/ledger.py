@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from build_pytorch.base import files, outputs, paths
@@ -110,6 +111,37 @@ class ComparedFacts(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: dict[str, Verdict] = {}
 
 
+_Short = Annotated[str, Meta(max_length=300)]
+_Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$", max_length=71)]
+
+
+class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a test ran on, and its tests, parts or settings by outcome; empty: unknown or none."""
+
+    counts: dict[_Short, Annotated[int, Meta(ge=0, lt=1 << 31)]]
+    gpu: _Short = ""
+    driver: _Short = ""
+    cpu: _Short = ""
+
+
+class SignedFacts(RunFacts, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a machine signs of a test beside its line. Digests are of whole files.
+
+    `suite` is the digest of the program that tested. `dirty`: not all of it is in `commit`.
+    """
+
+    nar_hash: Annotated[str, Meta(pattern="^sha256-[A-Za-z0-9+/]{43}=$", max_length=51)]
+    """The files that were tested, as `nix path-info` prints their hash."""
+    report: _Digest
+    suite: _Digest
+    matrix: _Digest
+    version: _Short
+    commit: _Short
+    dirty: bool
+    key: _Short = ""
+    """The public key of the signature, filled in by its reader, as trusted_keys have it."""
+
+
 class Tested(Event, tag="tested", frozen=True, kw_only=True, omit_defaults=True):
     """`output` was smoke-tested, inspected or compared. `report` is below the root.
 
@@ -122,6 +154,12 @@ class Tested(Event, tag="tested", frozen=True, kw_only=True, omit_defaults=True)
     reason: str = ""
     report: str = ""
     compared: ComparedFacts | None = None
+    signed: SignedFacts | None = None
+
+    @property
+    def signer(self) -> str:
+        """The name of the key that it is signed with; empty if it is not signed."""
+        return self.signed.key.partition(":")[0] if self.signed else ""
 
 
 class Published(Event, tag="published", frozen=True, kw_only=True, omit_defaults=True):

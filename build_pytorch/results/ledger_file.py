@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from build_pytorch.base import files, foreign_json
 from build_pytorch.base.console import changed_texts, masked, shortened
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.results.ledger import AnyEvent
+from build_pytorch.results import signed_test
+from build_pytorch.results.ledger import HOST, AnyEvent, Tested
 
 _LONGEST: Final = 64 << 10  #: bytes of a line; the largest one has some thousand
 _UNKNOWN: Final = "another machine"  #: the host of an event that names none
@@ -31,20 +32,17 @@ _TEXTS: Final = {
 """What texts by which files are named or events compared may contain. The others are messages."""
 
 
-def read(path: Path) -> Iterator[AnyEvent]:
+def read(path: Path, trusted_keys: Sequence[str]) -> Iterator[AnyEvent]:
     """Yield the events of a file, with times as the ledger writes them and with a host.
 
-    `-` is standard input. An incomplete last line is what a killed process leaves, and is left out.
-    Raises BuildPytorchError with the line for everything else that is not an event of ours.
+    A line may be a statement that one of the keys signed. `-` is standard input. An incomplete last
+    line is what a killed process leaves, and is left out. Raises BuildPytorchError with the line
+    for everything else that is not an event of ours.
     """
-    try:
-        data = files.read_named(path, or_stdin=True)
-    except OSError as error:
-        raise BuildPytorchError(f"{path}: cannot be read: {error.strerror}") from None
-    *lines, rest = data.split(b"\n")
+    *lines, rest = _content(path).split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
-            yield _event(line)
+            yield _event(line, trusted_keys)
         except ValueError as error:
             why = shortened(str(error), 200)
             raise BuildPytorchError(
@@ -54,9 +52,49 @@ def read(path: Path) -> Iterator[AnyEvent]:
         raise BuildPytorchError(f"{path}: not a ledger; nothing was merged")
 
 
-def _event(line: bytes) -> AnyEvent:
+def signed_tests(path: Path, trusted_keys: Sequence[str]) -> Iterator[Tested | str]:
+    """Yield the test in each line of a file, or why it does not hold.
+
+    Raises BuildPytorchError if the file cannot be read.
+    """
+    for line in _content(path).splitlines() or [b""]:
+        try:
+            yield _signed_test(foreign_json.decode(line, max_bytes=_LONGEST), trusted_keys)
+        except ValueError as error:
+            yield shortened(str(error), 200)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return files.read_named(path, or_stdin=True)
+    except OSError as error:
+        raise BuildPytorchError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _event(line: bytes, trusted_keys: Sequence[str]) -> AnyEvent:
     """Return the event of a line. Raises ValueError."""
-    document = changed_texts(foreign_json.decode(line, max_bytes=_LONGEST), masked)
+    document = foreign_json.decode(line, max_bytes=_LONGEST)
+    if isinstance(document, dict) and "payload" in document:
+        return _signed_test(document, trusted_keys)
+    event = _checked(document)
+    if not isinstance(event, Tested):
+        return event
+    host = _UNKNOWN if event.host == HOST else event.host  # only this machine writes its own name
+    return replace(event, host=host, signed=None)  # a signature counts where it can be checked
+
+
+def _signed_test(document: object, trusted_keys: Sequence[str]) -> Tested:
+    """Return the test in an envelope. Raises ValueError."""
+    predicate, key = signed_test.opened(document, trusted_keys)
+    event = _checked(predicate)
+    if not isinstance(event, Tested) or event.signed is None:
+        raise ValueError("signed, and no test")
+    return replace(event, signed=replace(event.signed, key=key), report="")
+
+
+def _checked(raw: object) -> AnyEvent:
+    """Return the event of a document. Raises ValueError."""
+    document = changed_texts(raw, masked)
     event: AnyEvent = msgspec.convert(document, type=AnyEvent)
     if unknown := set(document) - {"event", *event.__struct_fields__}:
         raise ValueError(f'unknown key "{min(unknown)}"; is it of a newer version?')

@@ -21,7 +21,13 @@ from build_pytorch.matrix.selection import Seed
 from build_pytorch.nix.store import valid_paths
 from build_pytorch.results import artefacts
 from build_pytorch.results.cached_results import cached_results
-from build_pytorch.results.evidence import builds_of, origin_of, recipe_digest, subject_of
+from build_pytorch.results.evidence import (
+    builds_of,
+    judged_events,
+    origin_of,
+    recipe_digest,
+    subject_of,
+)
 from build_pytorch.results.ledger import (
     HOST,
     LOGS,
@@ -204,7 +210,9 @@ class PackageState(Struct, frozen=True, kw_only=True):
             return ""
         if self.smoke is EvidenceState.COMPATIBLE:
             return "it ran only on a GPU of another architecture"
-        return "no smoke test or inspection passed yet"
+        undecided = next(filter(None, (self.smoke_test, self.inspection)), None)
+        why = f" ({undecided.reason})" if undecided and undecided.reason else ""
+        return f"no smoke test or inspection passed yet{why}"
 
     @property
     def unfinished(self) -> Started | None:
@@ -279,8 +287,12 @@ def seed_states(
 
 
 def all_events(root: Path) -> Events:
-    """Return the events of the ledger, those of several machines by time. Raises WriteError."""
-    events = grouped((event.subject, event) for event in Ledger(root).events())
+    """Return the events of the ledger that count, those of several machines by time.
+
+    Raises WriteError, and as `judged_events`.
+    """
+    found = judged_events(root, Ledger(root).events())
+    events = grouped((event.subject, event) for event in found)
     for several in events.values():
         if len({event.host for event in several}) > 1:
             several.sort(key=lambda event: event.at)

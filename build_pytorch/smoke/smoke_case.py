@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -12,8 +13,10 @@ from msgspec import Struct, structs, to_builtins
 from build_pytorch.base import process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import CompanionPackage, Package
+from build_pytorch.nix.signing_key import SigningKey
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
+from build_pytorch.results.ledger import RunFacts
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import Judgement, cpu_mismatch, judge
 from build_pytorch.smoke.smoke_report import SmokeReport, SmokeRun, parse
@@ -35,6 +38,8 @@ class SmokeCase(Judgement, frozen=True, kw_only=True):
     recorded: bool = False
     report: str = ""
     """Path of the report's file below the root."""
+    signed: str = ""
+    """Path of the signed statement below the root."""
     script: dict[str, Any] | None = None
     """What the script printed."""
 
@@ -46,6 +51,8 @@ class SmokeSettings(Struct, frozen=True, kw_only=True):
     python: Path | None
     device: int
     seconds: float
+    key: SigningKey | None = None
+    """What signs the evidence."""
 
 
 def case_of(package: Package, judgement: Judgement) -> SmokeCase:
@@ -91,7 +98,7 @@ def smoke_test(
     case = structs.replace(
         case_of(package, judgement), python=str(python), output=output, script=ran.raw or None
     )
-    report, recorded = evidence.record_evidence(
+    saved = evidence.record_evidence(
         settings.root,
         package,
         built,
@@ -99,8 +106,22 @@ def smoke_test(
         outcome=case.outcome,
         reasons=case.reasons,
         document=to_builtins(case),
+        run=run_facts(found),
+        key=settings.key,
     )
-    return structs.replace(case, recorded=recorded, report=report), found
+    return structs.replace(case, **structs.asdict(saved)), found
+
+
+def run_facts(report: SmokeReport | None) -> RunFacts:
+    """Return what was run, and on what."""
+    if report is None:
+        return RunFacts(counts={})
+    return RunFacts(
+        counts=Counter(test.outcome for test in report.tests),
+        gpu=report.gpu.name if report.gpu else "",
+        driver=report.driver.version or "",
+        cpu=report.cpu.model,
+    )
 
 
 def _not_tested(

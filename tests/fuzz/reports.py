@@ -29,7 +29,7 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import evidence, package_state
 from build_pytorch.results.ledger import FILE
 from build_pytorch.smoke import smoke_report
-from build_pytorch.smoke.smoke_case import case_of, judge_run
+from build_pytorch.smoke.smoke_case import case_of, judge_run, run_facts
 from fuzz.fields import places
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -89,6 +89,8 @@ def read_report(draw: random.Random, text: str) -> bool:
         outcome=case.outcome,
         reasons=case.reasons,
         document=to_builtins(case),
+        run=run_facts(found.report),
+        key=None,
     )
     assert visible_only(out.getvalue()), text
     return True

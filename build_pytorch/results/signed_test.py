@@ -1,0 +1,144 @@
+"""Tests as signed statements, which count on other machines.
+
+Each is a statement of in-toto in an envelope of DSSE, both read on 2026-11-23:
+https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md and
+https://github.com/secure-systems-lab/dsse/blob/master/protocol.md. Its subject is a store path, its
+predicate the line of the ledger with `SignedFacts`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import asdict, replace
+
+from build_pytorch.base import digest, files, foreign_json, git, paths
+from build_pytorch.base.console import shortened
+from build_pytorch.base.errors import ToolError
+from build_pytorch.base.versions import own_version
+from build_pytorch.nix import signing_key, store
+from build_pytorch.nix.signing_key import SigningKey
+from build_pytorch.results.ledger import HOST, RunFacts, SignedFacts, Tested
+
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+_LONGEST: Final = 32 << 10  #: bytes of a statement
+
+
+class _Digests(Struct, frozen=True, rename="camel"):
+    nar_hash: str
+    """As of `SignedFacts`. in-toto leaves names of hashes that it does not know to others."""
+
+
+class _Subject(Struct, frozen=True):
+    name: str
+    digest: _Digests
+
+
+class _Statement(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    type_: Literal["https://in-toto.io/Statement/v1"] = msgspec.field(
+        default="https://in-toto.io/Statement/v1", name="_type"
+    )
+    subject: Annotated[tuple[_Subject, ...], Meta(min_length=1, max_length=1)]
+    predicate_type: Literal["https://github.com/build-pytorch/build-pytorch/test/v1"] = (
+        "https://github.com/build-pytorch/build-pytorch/test/v1"
+    )
+    predicate: dict[str, Any]
+
+
+class _Signature(Struct, frozen=True):
+    sig: str
+    keyid: Annotated[str, Meta(max_length=100)] = ""
+
+
+class _Envelope(Struct, frozen=True, rename="camel"):
+    payload: str
+    payload_type: Annotated[str, Meta(max_length=100)]
+    signatures: Annotated[tuple[_Signature, ...], Meta(min_length=1, max_length=16)]
+
+
+def sign(root: Path, event: Tested, report: bytes, run: RunFacts, key: SigningKey) -> bytes:
+    """Return a line with the signed statement of a test, whose report has these bytes.
+
+    Raises ToolError if Nix cannot tell the hash of the result.
+    """
+    nar_hash = store.nar_hashes([event.output]).get(event.output)
+    if not nar_hash:
+        raise ToolError(f"{event.output}: Nix does not know its hash, so it cannot be signed")
+    has_commit = not git.refusal(root)
+    facts = SignedFacts(
+        **asdict(run),
+        nar_hash=nar_hash,
+        report=digest.of_bytes(report),
+        suite=_suite(event.by),
+        matrix=digest.of_bytes(files.read_below(root, paths.MATRIX)),
+        version=own_version(),
+        commit=git.run(root, "rev-parse", "HEAD").stdout.strip() if has_commit else "",
+        dirty=not has_commit or bool(git.uncommitted(root)),
+    )
+    statement = _Statement(
+        subject=(_Subject(event.output, _Digests(nar_hash)),),
+        predicate=msgspec.to_builtins(replace(event, host=HOST, signed=facts)),
+    )
+    payload = msgspec.json.encode(statement)
+    signature = base64.b64encode(key.sign(_signed_bytes(PAYLOAD_TYPE, payload))).decode()
+    envelope = _Envelope(
+        payload=base64.b64encode(payload).decode(),
+        payload_type=PAYLOAD_TYPE,
+        signatures=(_Signature(signature, key.name),),
+    )
+    return msgspec.json.encode(envelope) + b"\n"
+
+
+def opened(document: object, trusted_keys: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """Return the predicate in an envelope and the trusted key that signed it.
+
+    Raises ValueError with the reason if none did, or if it is no statement of ours.
+    """
+    envelope = msgspec.convert(document, _Envelope)
+    payload = _decoded(envelope.payload)
+    message = _signed_bytes(envelope.payload_type, payload)
+    named = {each.keyid for each in envelope.signatures}
+    names = shortened(" and ".join(sorted(named)), 100) or "a key without a name"
+    keys = [key for key in trusted_keys if named & {"", key.partition(":")[0]}]
+    if not keys:
+        raise ValueError(f"signed by {names}, and trusted_keys of matrix.toml has no such key")
+    signatures = [_decoded(each.sig) for each in envelope.signatures]
+    signed_by = (k for k in keys for s in signatures if signing_key.is_signed(k, message, s))
+    if (key := next(signed_by, None)) is None:
+        raise ValueError(f"not what {names} signed, or signed with another key of that name")
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise ValueError(f"signed, and no statement of in-toto: {envelope.payload_type}")
+    raw = foreign_json.decode(payload, max_bytes=_LONGEST)
+    statement = msgspec.convert(raw, _Statement)
+    (subject,), predicate = statement.subject, statement.predicate
+    facts = predicate.get("signed")
+    found = predicate.get("output"), isinstance(facts, dict) and facts.get("nar_hash")
+    if found != (subject.name, subject.digest.nar_hash):
+        raise ValueError("signed, and the test is not one of its subject")
+    return predicate, key
+
+
+def _signed_bytes(payload_type: str, payload: bytes) -> bytes:
+    """Return what a signature of DSSE is made of: its pre-authentication encoding."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def _decoded(text: str) -> bytes:
+    """Return the bytes of Base64 of either alphabet, as DSSE requires. Raises ValueError."""
+    try:
+        return base64.b64decode(text.translate(str.maketrans("-_", "+/")), validate=True)
+    except ValueError:
+        raise ValueError("payload or signature is not Base64") from None
+
+
+def _suite(test: str) -> str:
+    """Return the digest of the program behind a test: the room of its name."""
+    room = Path(__file__).parents[1] / test
+    names = [name for name in files.walk_below(room, "") if name.endswith((".py", ".toml"))]
+    return digest.of_bytes(b"\0".join(files.read_below(room, name) for name in names))
