@@ -254,7 +254,7 @@ def temporary_folder() -> Path:
 
 
 def left_folders(steps: Sequence[Step]) -> Iterator[str]:
-    """Yield the build folders of these packages that a killed Nix left, with their sizes."""
+    """Yield the build folders of these packages, with their sizes: a killed Nix leaves its own."""
     found = [(step, Path(step.derivation.drv_path)) for step in steps if step.derivation]
     for step, drv in found:
         name = drv.name.partition("-")[2]  # without the hash: of any recipe of the package
@@ -263,8 +263,8 @@ def left_folders(steps: Sequence[Step]) -> Iterator[str]:
             for path in folder.rglob("*"):
                 with contextlib.suppress(OSError):  # deleted meanwhile
                     size += path.lstat().st_blocks * 512
-            how = f"if no build of it runs: rm -rf {shlex.quote(str(folder))}"
-            yield f"{step.id}: {size / _GIB:.1f} GiB left by a build that was killed; {how}"
+            what = f"{size / _GIB:.1f} GiB of a build that runs or was killed"
+            yield f"{step.id}: {what}; if none runs: rm -rf {shlex.quote(str(folder))}"
 
 
 def _needs(steps: Sequence[Step]) -> list[Build]:
