@@ -173,6 +173,15 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(project: Project) -> Non
     assert done.stderr == "error: interrupted; every file is whole, run again to go on\n"
 
 
+def test_ctrl_c_before_the_script_has_its_handlers_prints_no_traceback(project: Project) -> None:
+    path = project.own_program() / "base/errors.py"
+    path.write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    )
+    done = project.run_process("build_pytorch.cli.script", "status")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_invoke_keeps_bytecode_so_that_the_package_is_compiled_once(project: Project) -> None:
     compiled = project.own_program() / "cli/__pycache__"
     shutil.rmtree(compiled)

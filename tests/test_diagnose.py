@@ -532,8 +532,8 @@ def test_the_source_of_a_pin_with_another_version_is_not_prefetched(matrix: Matr
 
 
 REFUSED = {
-    (): "name one log",
-    ("a", "b"): "name one log",
+    (): "name a package (its last log)",
+    ("a", "b"): "name a package (its last log)",
     ("missing.log",): 'missing.log: no such file; as an id: no variant matches "missing.log"',
     ("sm90-avx2",): "sm90-avx2: the ledger has no build of it",
     ("/dev/zero",): "/dev/zero: cannot be read: not a regular file",

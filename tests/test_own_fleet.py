@@ -134,6 +134,33 @@ def test_init_refuses_a_project_and_keeps_a_gitignore(project: Project, tmp_path
     assert {path: path.read_bytes() for path in new.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize(
+    "name", ["a b", "it's", "$HOME", "a\x1b[31m", "a\n'b\\", os.fsdecode(b"\xff"), "ü"]
+)
+def test_what_comes_after_init_leads_into_the_folder_of_any_name(
+    project: Project, tmp_path: Path, name: str
+) -> None:
+    done = project.invoke("init", str(tmp_path / name))
+    assert done.returncode == 0, done.stderr
+    command = done.stdout.partition("Next: ")[2].replace("\\\n", "").partition(" && ")[0]
+    there = subprocess.run(
+        ["bash", "-c", f"{command} && pwd -P"], capture_output=True, check=True, cwd="/"
+    )
+    assert there.stdout == os.fsencode(tmp_path / name) + b"\n"
+
+
+@pytest.mark.slow
+def test_reports_of_a_project_name_its_program(installed: Installed) -> None:
+    installed.begins()
+    (recipe,) = installed.folder.glob(".flox/pkgs/pytorch-*.nix")
+    recipe.write_text(recipe.read_text() + "# mine\n")
+    assert installed.run("verify", "--junit", "j.xml", "--sarif", "s.json").returncode == 1
+    for report in ("j.xml", "s.json"):
+        text = (installed.folder / report).read_text()
+        assert "build-pytorch phase" in text
+        assert "invoke " not in text
+
+
 @pytest.mark.slow
 def test_the_package_comes_from_the_wheel(installed: Installed) -> None:
     code = "import build_pytorch.base.paths as p; print(p.PROJECT, p.SHIPPED)"
@@ -248,20 +275,27 @@ def test_demo_without_nix_makes_recipes_and_says_what_is_missing(
     assert len(list(folder.glob("project/.flox/pkgs/*.nix"))) == 2
 
 
-def test_demo_names_its_folder_also_after_ctrl_c(project: Project, tmp_path: Path) -> None:
-    env = os.environ | {"TMPDIR": str(tmp_path), "PATH": "", "PYTHONUNBUFFERED": "1"}
-    argv = [sys.executable, "-m", "invoke", "demo"]
+def test_demo_after_ctrl_c_can_be_run_again_in_the_same_folder(
+    project: Project, tmp_path: Path
+) -> None:
+    env = os.environ | {"PATH": "", "PYTHONUNBUFFERED": "1"}
+    folder = tmp_path / "demo"
+    argv = [sys.executable, "-m", "invoke", "demo", str(folder)]
     with subprocess.Popen(
         argv, cwd=project.root, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as demo:
         assert demo.stdout
         assert any("$ build-pytorch all" in line for line in demo.stdout)
+        (folder / "store").mkdir()
+        (folder / "store/file").touch()
+        (folder / "store").chmod(0o500)  # as Nix leaves its own
         demo.send_signal(signal.SIGINT)
         left, said = demo.communicate(timeout=60)
-    (folder,) = tmp_path.glob("build-pytorch-demo-*")
-    assert (demo.returncode, said.count("interrupted")) == (130, 1)
-    assert "Delete it: chmod -R u+w" in left
-    assert folder.name in left
+    assert (demo.returncode, said.count("run again")) == (130, 1)
+    assert "Delete it" not in left
+    again = project.run_process("invoke", "demo", str(folder), env={"PATH": ""})
+    assert again.returncode == 0, again.stderr
+    assert "Delete it: chmod -R u+w" in again.stdout
 
 
 @pytest.mark.slow

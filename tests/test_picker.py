@@ -196,6 +196,9 @@ def test_a_generation_has_the_isa_that_archspec_lists(key: str) -> None:
         ("AMD Ryzen 7 7735HS with Radeon Graphics", "zen3"),
         ("AMD Ryzen 7 7840U w/ Radeon 780M Graphics", "zen4"),
         ("Ryzen 7 5800X3D", "zen3"),
+        ("Ryzen 9 9955HX3D", "zen5"),
+        ("AMD Ryzen AI 9 HX 370 w/ Radeon 890M", "zen5"),
+        ("AMD RYZEN AI MAX+ PRO 395 w/ Radeon 8060S", "zen5"),
         ("AMD Ryzen Threadripper PRO 5995WX 64-Cores", "zen3"),
         ("AMD EPYC 7763 64-Core Processor", "zen3"),
         ("AMD EPYC 9654 96-Core Processor", "zen4"),
@@ -206,6 +209,8 @@ def test_a_generation_has_the_isa_that_archspec_lists(key: str) -> None:
         ("11th Gen Intel(R) Core(TM) i7-1165G7 @ 2.80GHz", "icelake"),
         ("13th Gen Intel(R) Core(TM) i9-13900K", "alderlake"),
         ("Intel(R) Core(TM) Ultra 9 285K", "alderlake"),
+        ("Intel(R) Core(TM) i3-N305", "alderlake"),
+        ("11th Gen Intel(R) Core(TM) i5-1145GRE @ 2.60GHz", "icelake"),
         ("Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz", "haswell"),
         ("Intel(R) Xeon(R) CPU E5-2670 v2 @ 2.50GHz", "sandybridge"),
         ("Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz", "skylake_sp"),
@@ -233,6 +238,29 @@ def test_a_cpu_is_known_by_its_name(name: str, key: str) -> None:
 @pytest.mark.parametrize("name", ["", "ryzen", "core i7", "486", "x" * 10_000, "zen9000"])
 def test_another_cpu_is_unknown(name: str) -> None:
     assert KNOWN.processor_named(name) is None
+
+
+NO_CPU = (
+    *("Ryzen 9 99500X", "99500X", "Ryzen 10950X", "Ryzen AI 99999", "Zen 6", "Zen 55", "FX-83500"),
+    *("Core i9-99999K", "i7-119000", "i13-12900K", "Core Ultra 9 99999K", "99th gen", "139000K"),
+    *("Xeon 99999", "Xeon Gold 61480", "Xeon E5-2690 v9", "EPYC 96540", "Graviton 5", "Apple M99"),
+)
+NO_GPU = (
+    *("RTX 50900", "RTX 5099", "RTX 5010", "50900", "RTX 3040", "GTX 1690", "GTX 10800", "H1000"),
+    *("RTX A9999", "RTX PRO 9999", "RTX 9999 Ada", "Quadro RTX 9999", "Quadro P9000", "L400"),
+)
+
+
+def test_a_model_number_that_no_product_has_is_refused_as_on_the_page(tmp_path: Path) -> None:
+    typed = [{"gpu": "none", "cpu": name, "driver": ""} for name in NO_CPU]
+    typed += [{"gpu": name, "cpu": "Zen 5", "driver": ""} for name in NO_GPU]
+    typed += [{"gpu": "RTX 5090D", "cpu": "Ryzen 9 9950X3D", "driver": ""}]
+    *here, good = [recommended(fields) for fields in typed]
+    *page, good_page = asked(picker_machines.LOOK_UP_TYPED, MATRIX, typed, tmp_path)
+    assert here == [{"problem": ""}] * len(here)
+    assert [it for it, found in zip(typed, page, strict=False) if not found.get("problem")] == []
+    assert good["first"]
+    assert good["first"]["id"] == good_page["first"]["id"]
 
 
 def test_recommend_takes_a_generation_for_an_isa(still: Project) -> None:

@@ -177,6 +177,8 @@ def test_a_machine_gets_its_variant_with_the_reasons(
     text_shown = " ".join(shown.split())  # columns are as wide as their rows need
     for text in expected.shows:
         assert " ".join(text.split()) in text_shown
+    commands = [line for line in shown.splitlines() if line.startswith("  build ")]
+    assert len(commands) == len(set(commands))
     assert "good for" not in shown  # no advantage is claimed that nobody measured
     assert not re.search("(?<!difference, )in (training|inference)", shown)
 

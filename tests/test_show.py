@@ -30,7 +30,7 @@ def test_rules_say_what_they_change_and_why() -> None:
     assert first["effect"] == {"environment": {"USE_CUDNN": "0"}}
     assert first["reason"].startswith("cuDNN 9.11 and newer")
     assert first["source"].startswith("https://")
-    text = HERE.invoke("show", "cuda12_8/sm61-avx").stdout
+    text = HERE.invoke("show", "cuda12_8/sm61-avx", "-v").stdout
     assert "no-cudnn-below-7-5: USE_CUDNN=0" in text
     assert "not confirmed: the cuDNN of pin" in text
 
@@ -53,6 +53,20 @@ def test_a_package_name_and_a_release_name_the_variant() -> None:
     package = "pytorch-python313-cuda13_0-sm90-avx2"
     assert shown(HERE, package)["variant"] == "cuda13_0/sm90-avx2"
     assert shown(HERE, "sm90-avx2", "--release", "cuda12_8")["variant"] == "cuda12_8/sm90-avx2"
+
+
+@pytest.mark.parametrize("variant", ["cuda13_0/sm120-avx2", "cuda12_8/sm61-avx"])
+def test_the_first_screen_is_short_and_has_the_names_of_the_rules(variant: str) -> None:
+    lines = HERE.invoke("show", variant).stdout.splitlines()
+    assert len(lines) <= 20
+    assert lines[-1].startswith("`-v` adds ")
+    long = HERE.invoke("show", variant, "-v").stdout
+    document = shown(HERE, variant)
+    for rule in document["rules"]:
+        assert rule["id"] in "\n".join(lines)
+        assert rule["source"] not in "\n".join(lines)
+        assert rule["source"] in long
+    assert document["pin"]["rev"] in long
 
 
 def test_the_last_build_and_its_log_are_named(project: Project) -> None:

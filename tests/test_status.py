@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import pty
 import re
 import subprocess
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from sample_fleet import LAST, Checkout, SampleFleet
 
 from build_pytorch.base.errors import BuildPytorchError, WriteError
+from build_pytorch.build import build_obstacles
 from build_pytorch.cli.commands import COMMANDS, BuildOptions, SelectionOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
@@ -85,6 +87,17 @@ def test_the_first_screen_has_counts_causes_what_runs_and_what_is_next(
     assert re.search(r"\nrunning: sm\d+-\S+ \(0:\d\d\)\n", said)
     assert re.fullmatch(r"next: invoke diagnose sm\S+", lines[-2])
     assert lines[-1] == "next: invoke build --failed"
+
+
+@pytest.mark.usefixtures("status")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere Nix may emulate x86-64")
+def test_a_build_that_no_cpu_here_can_run_is_not_proposed(
+    fleet: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_obstacles, "_cpu", lambda: ("an old CPU", ("sse4_2",)))
+    said = fleet.invoke("status", "--state", "failed", "--isa", "avx2", "--json").stdout
+    (only,) = json.loads(said)["next"]
+    assert only.startswith("invoke show ")
 
 
 def test_more_causes_than_the_screen_has_lines_are_one_line(project: Project) -> None:
@@ -173,10 +186,16 @@ def test_log_and_diagnose_take_ids(fleet: Project, status: Callable[..., str]) -
     (fleet.root / row["log"]).write_text("$ nix-build\n\tx\x1b[2J\nNo space left on device\n")
     shown = fleet.invoke("log", row["variant"])
     assert shown.stdout == "$ nix-build\n        x\\x1b[2J\nNo space left on device\n"
+    found = json.loads(fleet.invoke("log", row["variant"], "--json").stdout)
+    assert found == {"variant": row["variant"], "path": row["log"], "size": 43} | {
+        "at": row["at"],
+        "outcome": "failed",
+    }
     said = " ".join(fleet.invoke("diagnose", row["variant"]).stdout.split())
     assert f"3 lines, {row['variant']} phase: " in said
     assert "the disk is full (disk-full)" in said
     assert "cpu-avx512: the ledger has no build" in fleet.invoke("log", "cpu-avx512").stderr
+    assert "name a package (its last log), a file" in fleet.invoke("diagnose").stderr
     assert "found 4 variants" in fleet.invoke("log", "cpu-*").stderr
     (fleet.root / row["log"]).unlink()
     assert f"the log of {row['variant']} was deleted" in fleet.invoke("log", row["variant"]).stderr

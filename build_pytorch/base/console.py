@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -215,6 +216,14 @@ def visible(text: str, kept: str = "\n") -> str:
 def safe(text: str) -> str:
     """Return text from outside as `write` prints it: without control characters and secrets."""
     return visible(masked(text))
+
+
+def quoted(word: str) -> str:
+    """Return a word of a command to copy; one that is not printable as `$'...'` of Bash and Zsh."""
+    if word.isprintable():
+        return shlex.quote(word)
+    plain = re.sub(rb"[^ -&(-\[\]-~]", lambda found: b"\\x%02x" % found[0][0], os.fsencode(word))
+    return f"$'{plain.decode()}'"
 
 
 def shortened(text: str, most: int) -> str:

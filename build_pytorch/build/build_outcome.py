@@ -13,7 +13,7 @@ from msgspec import Struct
 from build_pytorch.base.console import clock, shortened
 from build_pytorch.base.errors import LinkError, WriteError
 from build_pytorch.build.build_backend import Step
-from build_pytorch.build.build_process import Attempt
+from build_pytorch.build.build_process import KILLED, Attempt
 from build_pytorch.build.log_reader import ends_below
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES_BY_ID, LogRule
 from build_pytorch.nix import store
@@ -24,7 +24,6 @@ _STATISTICS: Final = 8 << 20  #: bytes at the end of a log that hold the counts 
 _CACHE: Final = re.compile(rb"build-pytorch: compiler cache: (\d{1,9}) hits, (\d{1,9}) misses")
 _MISSES: Final = {"gpu": 0.02, "cpu-only": 0.15}
 """Largest part of the objects that a shared build is expected to compile itself."""
-_KILLED: Final = (137, -9)  #: exit codes of a program that the kernel killed: of shells, of Python
 
 
 class BuildState(StrEnum):
@@ -73,7 +72,7 @@ def decide(
         return outcome_of(attempt, BuildState.INTERRUPTED, ending)
     if cause := attempt.progress.cause():
         return outcome_of(attempt, BuildState.FAILED, cause.text, cause.rule)
-    if code in _KILLED:
+    if code in KILLED:
         return outcome_of(attempt, BuildState.FAILED, ending, RULES_BY_ID[OUT_OF_MEMORY])
     return outcome_of(attempt, BuildState.FAILED, attempt.progress.first_error.text or ending)
 

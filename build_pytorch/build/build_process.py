@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import re
 import shlex
 import signal
 import time
@@ -15,6 +16,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from build_pytorch.base import files, paths
 from build_pytorch.base.console import masked, visible
 from build_pytorch.base.errors import ToolError
@@ -22,8 +25,11 @@ from build_pytorch.base.process_stream import StreamedProcess, run_tail
 from build_pytorch.build.build_backend import BuildBackend, BuildCommand, Step
 from build_pytorch.build.build_progress import BuildProgress, RuleMatch
 from build_pytorch.build.log_reader import named
+from build_pytorch.build.log_rules import OUT_OF_MEMORY
 from build_pytorch.nix import store
+from build_pytorch.nix.log_format import LogLine
 from build_pytorch.results import ledger
+from build_pytorch.smoke import script
 
 _PATIENCE: Final = 60.0
 """Seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL.
@@ -34,6 +40,8 @@ that is killed leaves the folder.
 
 _KEPT: Final = "\t"  #: control characters of a build's output that its log keeps
 _MEMORY_EVERY: Final = 5.0  #: seconds between two measurements of a build's memory
+KILLED: Final = (137, -9)  #: exit codes of a program that was killed: of shells, of Python
+_GIB: Final = 1 << 30
 _PUSHES: Final = 4  #: results that are signed and copied at the same time
 
 
@@ -100,6 +108,8 @@ class BuildProcess:
         self.attempts = list(attempts)  #: those that are not concluded
         self.command = command
         self.peak_memory = 0  #: bytes
+        self._least_free = psutil.virtual_memory().available  #: of the machine while it ran
+        self._oom_kills = _oom_kills()
         self.ending = Ending.NONE
         self.has_ended = False
         self.news = asyncio.Event()  #: set when another step has begun, and at the end
@@ -122,7 +132,9 @@ class BuildProcess:
                 attempt.write([f"$ {shlex.join(argv)}"])
             program = await StreamedProcess.start(argv, cwd=self._root, env=self.command.env)
             helpers += map(asyncio.create_task, (self._measure(program), self._terminate(program)))
-            return await program.run(self._take)
+            code = await program.run(self._take)
+            self._explain_kill(code)
+            return code
         finally:
             self.has_ended = True
             self.news.set()
@@ -153,7 +165,27 @@ class BuildProcess:
     async def _measure(self, program: StreamedProcess) -> None:
         while True:
             self.peak_memory = max(self.peak_memory, await asyncio.to_thread(program.memory))
+            self._least_free = min(self._least_free, psutil.virtual_memory().available)
             await asyncio.sleep(_MEMORY_EVERY)
+
+    def _explain_kill(self, code: int) -> None:
+        """Add to the logs of killed builds that memory was not short; the rule `killed` reads it.
+
+        The kernel counts what it kills for lack of memory; daemons kill when little is left.
+        """
+        total = psutil.virtual_memory().total
+        is_counted = self._oom_kills and self._oom_kills == _oom_kills()
+        if not is_counted or self._least_free < total / 4:
+            return
+        free = f"at least {self._least_free / _GIB:.1f} of {total / _GIB:.1f} GiB were free"
+        for attempt in self.attempts:
+            cause = attempt.progress.cause()
+            is_kill = cause.rule.id == OUT_OF_MEMORY if cause else code in KILLED
+            is_short = cause and re.search("memory|alloc", cause.text, re.IGNORECASE)
+            if is_kill and not is_short and not attempt.progress.where:
+                line = LogLine("", f"killed (signal 9); memory was not short: {free}")
+                attempt.write([line.text])
+                attempt.progress.see(line, time.monotonic(), own=True)
 
     def stop(self, ending: Ending) -> None:
         """End the program: SIGINT now, SIGTERM and SIGKILL if it goes on."""
@@ -173,6 +205,12 @@ class BuildProcess:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._kill.wait(), _PATIENCE)
         program.kill()
+
+
+def _oom_kills() -> str:
+    """Return how many programs the kernel has killed for lack of memory; empty: unknown."""
+    found = re.search(r"(?m)^oom_kill (\d+)$", script.text_of("/proc/vmstat"))
+    return found[1] if found else ""
 
 
 class Pushes:

@@ -258,7 +258,7 @@ class DiagnoseOptions(CommandOptions, frozen=True):
 
 
 class LogOptions(SomeOptions, frozen=True):
-    pass
+    json: _Json = False
 
 
 class ShellOptions(SomeOptions, frozen=True):
@@ -277,6 +277,7 @@ class StatusOptions(SelectionOptions, frozen=True):
 
 
 class ShowOptions(SomeOptions, frozen=True):
+    verbose: _Verbose = False
     json: _Json = False
 
 

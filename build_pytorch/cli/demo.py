@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from build_pytorch.base import console, files, paths
-from build_pytorch.base.console import Screen
+from build_pytorch.base.console import Screen, quoted
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.build import stand_in
 from build_pytorch.cli import board, build, diagnose, phases, status
@@ -41,9 +42,13 @@ def run(options: DemoOptions) -> int:
     folder, screen = _empty_folder(options), Screen(sys.stdout)
     try:
         _play(screen, folder, good, bad, lacking)
-    finally:
-        place = shlex.quote(str(folder))
-        screen.command("Delete it: ", f"chmod -R u+w {place} && rm -r {place}")
+    except BaseException:  # another run begins anew
+        for path, _, _ in os.walk(folder):
+            Path(path).chmod(0o700)  # the stores of Nix are read-only
+        shutil.rmtree(folder)
+        raise
+    place = quoted(str(folder))
+    screen.command("Delete it: ", f"chmod -R u+w {place} && rm -r {place}")
     return EXIT_OK
 
 
@@ -74,7 +79,7 @@ def _play(screen: Screen, folder: Path, good: Variant, bad: Variant, lacking: st
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()]
     files.write_all(folder, {"env.sh": "".join(lines).encode()})
     screen.line("\nTo go on there, for example to mend the failed build:")
-    screen.command("  ", f"cd {shlex.quote(str(project))} && . ../env.sh")
+    screen.command("  ", f"cd {quoted(str(project))} && . ../env.sh")
     screen.line(f"  echo good >../scenarios/{bad.short_id}.sh")
     screen.line(f"  {paths.SCRIPT} build {bad.short_id} --backend nix --retry")
 

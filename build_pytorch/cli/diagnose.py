@@ -69,7 +69,9 @@ class DiagnosisDocument(Struct, frozen=True, kw_only=True):
 def run(options: DiagnoseOptions) -> int:
     """Print what a log says. Raises BuildPytorchError for a log that cannot be read."""
     if len(options.log) != 1:
-        raise BuildPytorchError("name one log: invoke diagnose LOG, or - for standard input")
+        raise BuildPytorchError(
+            "name a package (its last log), a file with a log, or - for standard input"
+        )
     (name,) = options.log
     matrix = matrix_reader.load(options.root)
     found = select_packages(matrix, list(filter(None, [options.variant])), options.release)
@@ -82,7 +84,7 @@ def run(options: DiagnoseOptions) -> int:
             chosen = (chosen_package(matrix, named),)
         except BuildPytorchError as error:
             raise BuildPytorchError(f"{name}: no such file; as an id: {error}") from None
-        name = os.path.relpath(options.root / last_log(matrix, chosen[0]))
+        name = os.path.relpath(options.root / last_log(matrix, chosen[0])[0])
     lines = split_lines(_chunks(name), _CHUNK)
     head = list(itertools.islice(lines, _HEAD))
     known = [p for p in matrix.packages if options.release in {"", p.release_name}]

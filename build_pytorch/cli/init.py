@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import Final
 
 from build_pytorch.base import file_plan, files, paths
-from build_pytorch.base.console import Screen, some
+from build_pytorch.base.console import Screen, quoted, some
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.cli.commands import InitOptions
@@ -40,7 +39,7 @@ def run(options: InitOptions) -> int:
     screen = Screen(sys.stdout)
     screen.line(f"New project for {variants[0].id}")
     file_plan.print_plan(screen, changes)
-    where = f"cd {shlex.quote(str(folder))} && " if options.what else ""
+    where = f"cd {quoted(str(folder))} && " if options.what else ""
     screen.command("Next: ", f"{where}git init -q && {paths.SCRIPT} all && git add .")
     return EXIT_OK
 

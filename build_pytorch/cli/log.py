@@ -6,23 +6,41 @@ import os
 import pydoc
 import sys
 
+from msgspec import Struct
+
 from build_pytorch.base import files
-from build_pytorch.base.console import safe, write
+from build_pytorch.base.console import print_json, safe, write
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
 from build_pytorch.cli.commands import LogOptions
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.results.ledger import Ended
 from build_pytorch.results.package_selection import chosen_package, last_log
+
+
+class LogDocument(Struct, frozen=True):
+    """What --json prints. `at` is when the build ended, or began if it has not ended, in UTC."""
+
+    variant: str
+    path: str  #: below the root of the checkout
+    size: int  #: bytes
+    at: str
+    outcome: str  #: as in the ledger, or `not ended`
 
 
 def run(options: LogOptions) -> int:
     """Show a log, on a terminal from its end. Raises BuildPytorchError if there is none."""
     matrix = matrix_reader.load(options.root)
-    path = last_log(matrix, chosen_package(matrix, options.selection))
+    package = chosen_package(matrix, options.selection)
+    path, build = last_log(matrix, package)
     try:
         data = files.read_below(options.root, path, files.LARGEST_LOG)
     except (OSError, LinkError) as error:
         reason = getattr(error, "strerror", None) or error
         raise BuildPytorchError(f"{path}: cannot be read: {reason}") from None
+    if options.json:
+        outcome = build.outcome if isinstance(build, Ended) else "not ended"
+        print_json(LogDocument(package.id, path, len(data), build.at, outcome), sys.stdout)
+        return EXIT_OK
     text = data.decode(errors="replace").expandtabs()
     if not sys.stdout.isatty():
         write(sys.stdout, text)

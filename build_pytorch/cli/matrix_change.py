@@ -133,7 +133,8 @@ def change_release(
     for reason in move.reasons():
         screen.fold("", reason, indent=2)
     own = [v for v in moved.of_release(changed) if not v.source.is_of_pin]
-    notes += official_source.read_missing(moved, own)
+    unread = list(official_source.read_missing(moved, own))
+    notes += unread
     fetched = []
     for item in move_checks.fetch_changed(old, moved, changed, options.timeout):
         if isinstance(item, str):
@@ -146,7 +147,8 @@ def change_release(
     todo = [*notes, *todo]
     recipes = [rendering.texts(new)[variant.path] for variant in own]
     replaced = source_texts.replaced(new, release, recipes) if own else ()
-    if unseen := dict.fromkeys(t.file for t in replaced if not source_texts.shown_by(t)):
+    unseen = dict.fromkeys(t.file for t in replaced if not source_texts.shown_by(t))
+    if unseen and not unread:  # else it is said above
         todo.append(f"no wheel shows the texts to replace in {some(list(unseen))}")
     return carry_out(old, new, plan_files(old, new), todo, options)
 
@@ -162,7 +164,7 @@ def _next_steps(new: Matrix, planned: Sequence[Change]) -> Iterator[str]:
         yield f"build one variant before the others: `invoke build {first.id}`"
 
 
-_MOST_LINES: Final = 8
+_MOST_LINES: Final = 4
 """Changed lines of matrix.toml that are printed; `-v` prints the whole diff."""
 
 

@@ -292,14 +292,19 @@ def _print_build(
     if state is None:
         screen.command("  add it   ", build.command)
         return
-    what, exists = "build", "a recipe; nobody here has built it yet"
-    if state.publication:
-        organization = state.publication.organization
-        what, exists = "install", f"built and published by {organization or 'yourself'}"
-    elif state.output:
-        what, exists = "publish", "built here"
+    what, exists = _next_step(state)
     screen.line(f"  {exists}")
     screen.command(f"  {what:<8} ", commands(variant, state)[what][0])
+
+
+def _next_step(state: PackageState) -> tuple[str, str]:
+    """Return which command comes next for a variant, and what exists of it."""
+    if state.publication:
+        organization = state.publication.organization
+        return "install", f"built and published by {organization or 'yourself'}"
+    if state.output:
+        return "publish", "built here"
+    return "build", "a recipe; nobody here has built it yet"
 
 
 def _print_wheel(screen: Screen, machine: Machine, choice: Choice) -> None:
@@ -325,8 +330,11 @@ def _print_rest(
             of = f"GPU {', '.join(str(gpu.index) for gpu in answer.gpus)} ({answer.gpus[0].name})"
             screen.line(f"{of}: {best.variant.id if best else 'no variant runs on it'}")
         if best:
-            companions = matrix.companions_of(best.variant)
-            for what, lines in commands(best.variant, known[best.variant.id], companions).items():
+            companions, state = matrix.companions_of(best.variant), known[best.variant.id]
+            others = commands(best.variant, state, companions)
+            if choice.first and choice.first.variant is best.variant:
+                del others[_next_step(state)[0]]  # printed above
+            for what, lines in others.items():
                 screen.command(f"  {what:<8} ", lines[0])
             for it in answer.accepted[1:]:
                 doubts = [doubt for doubt in it.doubts if doubt not in best.doubts]

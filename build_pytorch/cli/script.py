@@ -5,7 +5,10 @@ from __future__ import annotations
 import gc
 import sys
 
-from build_pytorch.base.errors import end_at_signals, reporting_missing_packages
+try:
+    from build_pytorch.base.errors import end_at_signals, reporting_missing_packages
+except KeyboardInterrupt:  # before `end_at_signals`
+    sys.exit(130)
 
 
 def main() -> int:

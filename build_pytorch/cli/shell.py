@@ -50,7 +50,7 @@ def _in_failed(matrix: Matrix, package: Package) -> str:
 
     Raises BuildPytorchError if the last build left no folder that is ours.
     """
-    root, log = matrix.root, last_log(matrix, package)
+    root, (log, _) = matrix.root, last_log(matrix, package)
     again = f"run `invoke build {package.id} --backend nix --keep-failed`"
     try:
         found = _KEPT.findall(ends_below(root, log, _END)[1])

@@ -105,7 +105,7 @@ def run(options: ShowOptions) -> int:
     if options.json:
         print_json(_document(matrix, state, recipe), sys.stdout)
     else:
-        _print(Screen(sys.stdout), matrix, state, recipe)
+        _print(Screen(sys.stdout), matrix, state, recipe, verbose=options.verbose)
     return EXIT_OK
 
 
@@ -169,20 +169,26 @@ def _commands(matrix: Matrix, state: PackageState) -> dict[str, list[str]]:
     return {name: commands[name] for name in order if name in commands}
 
 
-def _print(screen: Screen, matrix: Matrix, state: PackageState, recipe: Change) -> None:
+def _print(
+    screen: Screen, matrix: Matrix, state: PackageState, recipe: Change, *, verbose: bool
+) -> None:
     screen.line(screen.paint(state.package.id, "bold"))
     for name, text in [
-        *_facts(matrix, state.package, recipe),
-        *_rules(matrix, state.variant),
+        *_facts(matrix, state.package, recipe, verbose=verbose),
+        *_rules(matrix, state.variant, verbose=verbose),
         *_results(state),
     ]:
         screen.fold(f"  {name:<{_COLUMN}}", text, indent=_COLUMN + 2)
     for name, lines in _commands(matrix, state).items():
-        for line in lines:
+        for line in lines if verbose or name == "test" else lines[:1]:
             screen.command(f"  {name:<{_COLUMN}}", line)
+    if not verbose:
+        screen.line("`-v` adds nixpkgs, flags, reasons and sources of rules, sessions of nox")
 
 
-def _facts(matrix: Matrix, package: Package, recipe: Change) -> Iterator[tuple[str, str]]:
+def _facts(
+    matrix: Matrix, package: Package, recipe: Change, *, verbose: bool
+) -> Iterator[tuple[str, str]]:
     """Yield what a package is, each fact with its name."""
     variant, release = package.variant, package.release
     yield "status", f"{variant.status}{f': {variant.impossible}' if variant.impossible else ''}"
@@ -198,22 +204,26 @@ def _facts(matrix: Matrix, package: Package, recipe: Change) -> Iterator[tuple[s
     torch = f"PyTorch {release.torch.version} {_source(release.torch.source)}"
     python = f"Python {release.python.version}"
     yield "release", f"{variant.release_name}: {torch}, {python}{needs}"
-    yield "nixpkgs", f"{variant.pin.rev} (pin {release.nixpkgs.pin})"
-    if variant.pin.doubts:
-        yield "", variant.pin.doubts
+    if verbose:
+        yield "nixpkgs", f"{variant.pin.rev} (pin {release.nixpkgs.pin})"
+        if variant.pin.doubts:
+            yield "", variant.pin.doubts
     yield "support", release.support
     if gpu := variant.gpu:
         yield "gpu", f"{gpu.arch_list}: {', '.join(variant.products)}"
-    yield "cpu", f"{variant.cpu.title} ({variant.platform}): {' '.join(variant.cpu.flags)}"
+    flags = f": {' '.join(variant.cpu.flags)}" if verbose else ""
+    yield "cpu", f"{variant.cpu.title} ({variant.platform}){flags}"
     companions = matrix.companions_of(variant)
     if companions and package is variant:
         yield "companions", ", ".join(each.id for each in companions)
     yield "recipe", f"{recipe.path}: {recipe.action}, {recipe.reason}"
 
 
-def _rules(matrix: Matrix, variant: Variant) -> Iterator[tuple[str, str]]:
+def _rules(matrix: Matrix, variant: Variant, *, verbose: bool) -> Iterator[tuple[str, str]]:
     """Yield the rules and settings; a line without a name continues the one above."""
-    for rule in variant.effects.rules:
+    if not verbose and variant.effects.rules:
+        yield "rules", ", ".join(rule.id for rule in variant.effects.rules)
+    for rule in variant.effects.rules if verbose else ():
         yield "rule", f"{rule.id}: {rule.effect.words}"
         yield "", f"{rule.reason} ({rule.source}, checked {rule.checked})"
         if rule.unconfirmed:

@@ -25,6 +25,7 @@ from build_pytorch.base.console import (
     visible,
 )
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
+from build_pytorch.build.build_obstacles import wrong_cpu
 from build_pytorch.cli.commands import StatusOptions
 from build_pytorch.cli.failures import (
     Failure,
@@ -110,7 +111,7 @@ def run(options: StatusOptions) -> int:
         at=now.isoformat(timespec="seconds"),
         totals=_totals([state for state in states if state.package is state.variant]),
         failures=failures,
-        next=tuple(_next(states, failures)),
+        next=tuple(_next(matrix, states, failures)),
         variants=_rows((s for s in states if s.package is s.variant), options.sort, now),
         companions=_rows((s for s in states if s.package is not s.variant), options.sort, now),
         seeds=_seeds(matrix, events) if is_everything else {},
@@ -189,7 +190,7 @@ def _seeds(matrix: Matrix, events: Events) -> dict[str, BuiltState]:
     return {name: state.built for name, state in states.items() if state.last}
 
 
-def _next(states: Sequence[PackageState], failures: Sequence[Failure]) -> list[str]:
+def _next(matrix: Matrix, states: Sequence[PackageState], failures: Sequence[Failure]) -> list[str]:
     """Return the commands that lead on: the first that applies, with what follows it."""
     if any(not state.digest for state in states):
         return ["invoke all"]
@@ -197,7 +198,10 @@ def _next(states: Sequence[PackageState], failures: Sequence[Failure]) -> list[s
     if failures:
         is_test = failures[0].cause in {"smoke test", "inspection"}
         command = "show" if is_test else "diagnose"
-        return [f"invoke {command} {failures[0].packages[0]}", "invoke build --failed"]
+        failed = (state for state in states if state.overall is OverallState.FAILED)
+        is_here = not all(wrong_cpu(state.variant, matrix) for state in failed)
+        again = ["invoke build --failed"] if is_here else []
+        return [f"invoke {command} {failures[0].packages[0]}", *again]
     if OverallState.BUILT in by_state:
         return ["invoke inspect --state built"]
     if OverallState.INTERRUPTED in by_state or OverallState.OUTDATED in by_state:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, Struct
 
+from build_pytorch.base.console import quoted
 from build_pytorch.hardware.choice import Choice
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.hardware.verdicts import Obstacle, driver_limit
@@ -116,7 +116,7 @@ class Installation(Struct, frozen=True, kw_only=True):
 
     def _installer(self) -> str:
         """Return the beginning of the command; only pip and uv change what they installed."""
-        python, installed = shlex.quote(self.python), self.installed
+        python, installed = quoted(self.python), self.installed
         folder = self.torch.folder or next(iter(installed.folders), "")
         if installed.closed or (folder and installed.origin(folder) != "wheel"):
             return "python3 -m venv torch-env && torch-env/bin/pip install"
@@ -144,7 +144,7 @@ def _several(case: Installation) -> Iterator[DoctorFinding]:
     first, *hidden = case.installed.folders or ("",)
     versions = sorted({each.version for each in case.installed.packages})
     text = f"{first} hides {', '.join(hidden)}"
-    command = f"{shlex.quote(case.python)} -m pip uninstall torch"
+    command = f"{quoted(case.python)} -m pip uninstall torch"
     if hidden and case.installed.origin(first) == "source folder":
         command = "cd /"  # the folder of the user comes first on the path
     elif not hidden and len(versions) > 1:

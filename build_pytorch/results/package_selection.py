@@ -9,7 +9,7 @@ from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.matrix.field_types import listed
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import Selection, on_hardware, select_packages
-from build_pytorch.results.ledger import HOST, Events
+from build_pytorch.results.ledger import HOST, Ended, Events, Started
 from build_pytorch.results.package_state import PackageState, all_events, package_states
 
 
@@ -44,8 +44,11 @@ def chosen_package(matrix: Matrix, selection: Selection) -> Package:
     return selected[0]
 
 
-def last_log(matrix: Matrix, package: Package) -> str:
-    """Return the path of the last log of a package. Raises BuildPytorchError if it is not here."""
+def last_log(matrix: Matrix, package: Package) -> tuple[str, Started | Ended]:
+    """Return the path of the last log of a package, and the end or else the start of that build.
+
+    Raises BuildPytorchError if it is not here.
+    """
     state = package_states(matrix.root, [package])[package.id]
     build, path = state.unfinished or state.last, state.newest_log
     if not build:
@@ -54,7 +57,7 @@ def last_log(matrix: Matrix, package: Package) -> str:
         is_here = build.host in {"", HOST}
         where = "was deleted" if is_here else f"is on {build.host}; copy it here"
         raise BuildPytorchError(f"{path}: not found; the log of {package.id} {where}")
-    return path
+    return path, build
 
 
 def chosen_states(

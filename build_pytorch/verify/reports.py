@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from msgspec import Struct, convert, field
 
-from build_pytorch.base import console, files, foreign_json, outputs
+from build_pytorch.base import console, files, foreign_json, outputs, paths
 from build_pytorch.base.console import Screen, visible
 from build_pytorch.base.errors import WriteError
 from build_pytorch.verify.check import CheckOutcome, Finding
@@ -257,7 +257,8 @@ def _junit(result: VerificationResult, stream: TextIO) -> None:
             elif subject in outcome.not_run:
                 ET.SubElement(case, "skipped", message=visible(outcome.reason))
     ET.indent(suites)
-    ET.ElementTree(suites).write(stream, encoding="unicode", xml_declaration=True)
+    text = ET.tostring(suites, encoding="unicode", xml_declaration=True)
+    stream.write(paths.named(console.masked(text), console.own_name()))
 
 
 def _github(result: VerificationResult, stream: TextIO) -> None:
