@@ -39,7 +39,7 @@ _ROWS: Final = 50  #: rows of the table that are shown at first
 
 
 class BoardFailure(Struct, frozen=True, kw_only=True):
-    """Why a package has the state `failed`. Failures with one cause and reason are alike."""
+    """Why a package has the state `failed`."""
 
     cause: str  #: id of the log rule, `smoke test` or `inspection`; empty: no rule names it
     reason: str  #: what went wrong
@@ -61,7 +61,7 @@ class RunningBuild(Struct, frozen=True, kw_only=True):
 class BoardPackage(Struct, frozen=True, kw_only=True):
     """One variant or companion."""
 
-    variant: str  #: id of the package, as commands take it; unique on the board
+    variant: str  #: id of the package
     package: str  #: package name
     release: str  #: name of the release
     companion: str  #: name of the companion; empty for a variant
@@ -69,11 +69,11 @@ class BoardPackage(Struct, frozen=True, kw_only=True):
     isa: str  #: key of the CPU ISA
     family: str  #: the GPU architecture in words
     cpu: str  #: the CPU ISA in words
-    state: OverallState  #: the one state that the package is in
+    state: OverallState  #: its state
     reason: str  #: why it can run on no machine
-    at: str  #: when the last build or test of it ended, in UTC
+    at: str  #: when its last build or test ended
     machine: str  #: where
-    built: str  #: whether there is a result of the current recipe, as `invoke status` says it
+    built: str  #: whether the current recipe has a result, as `invoke status` says it
     elsewhere: str  #: where the result is, if not here: a binary cache, or `Flox: NAME`
     inspect: str  #: inspection of that result
     smoke: str  #: smoke test of that result
@@ -88,11 +88,11 @@ class BoardDocument(Struct, frozen=True, kw_only=True):
     """The whole board."""
 
     format: Literal["build-pytorch board 5"] = "build-pytorch board 5"  #: changes with the keys
-    at: str  #: when the board was written, in UTC
+    at: str  #: when it was written
     name: str  #: name of the checkout's folder
     is_live: bool  #: whether `--watch` keeps the files up to date
     selection: str  #: what was selected; empty for the whole matrix
-    variants: tuple[BoardPackage, ...]  #: every package, in the order of the matrix
+    variants: tuple[BoardPackage, ...]  #: every package
 
 
 def json_bytes(document: BoardDocument) -> bytes:
