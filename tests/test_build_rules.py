@@ -6,10 +6,8 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from msgspec.structs import replace
 
 from build_pytorch.base.console import clock
-from build_pytorch.build.build_display import TimedBuild, earlier_seconds, kind_of, remaining
 from build_pytorch.build.build_progress import BuildProgress
 from build_pytorch.build.first_error import fails_again
 from build_pytorch.build.log_reader import TextLogReader
@@ -17,8 +15,6 @@ from build_pytorch.build.log_rules import RULES, BuildPart, LogMatcher, LogRule,
 from build_pytorch.build.schedule import next_of, ordered
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.log_format import LogLine, NixLogReader
-from build_pytorch.results.evidence import subject_of
-from build_pytorch.results.ledger import Ended
 
 # PyTorch's summary of a good build for SM90, with other lines of its log.
 GOOD = """\
@@ -247,7 +243,7 @@ def test_phases_and_ninjas_steps_are_followed(sm90: Variant) -> None:
     assert fed(sm90, ["*** Configuring CMake..."]).phase == "configure"
     progress = fed(sm90, ["x", "[17/7213] Building CXX object a.o"])
     assert (progress.phase, progress.done, progress.total) == ("build", 17, 7213)
-    assert progress.first_step == 1.0
+    assert progress.pace.done == 17
 
     # The small run of ninja by setup.py is not counted.
     progress = fed(sm90, ["[3/4] Generating ATen declarations_yaml"])
@@ -422,75 +418,6 @@ def test_the_two_hashes_of_a_mismatch_are_kept(sm90: Variant) -> None:
 
 
 # --- how long it takes ---
-
-
-def test_objects_from_a_cache_do_not_set_the_pace(sm90: Variant) -> None:
-    """A whole PyTorch after kill -9, as its log said it: 156 objects of the cache, then compilers.
-
-    By all steps, 67 minutes would be left after nine; the last steps took 23 s each.
-    """
-    progress = BuildProgress(sm90)
-    minutes = {0.0: 1, 0.4: 156, 1: 163, 2: 166, 3: 170, 4: 172, 5: 177, 6: 180, 8: 183, 9: 185}
-    for minute, step in minutes.items():
-        line = LogLine("d", f"[{step}/1559] Building CXX object a.o")
-        progress.see(line, 1000 + 60 * minute, own=True)
-    now = 1000.0 + 9 * 60
-    assert progress.seconds_at_pace(1000.0 + 100) == 0.0  # too early: the pace of the cache
-    left = remaining(540, 185, 1559, progress.seconds_at_pace(now), None)
-    assert left == pytest.approx(1374 * 300 / (185 - 172), rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("elapsed", "done", "total", "building", "before", "left"),
-    [
-        (60, 0, 0, 0, None, None),  # no data
-        (60, 10, 7000, 30, None, None),  # too early
-        (60, 160, 1559, 0, None, None),  # no pace yet
-        (1000, 3500, 7000, 900, None, 900),  # half is done
-        (1000, 0, 0, 0, 5000, 4000),  # from an earlier build
-        (6000, 0, 0, 0, 5000, 0),  # never less than nothing
-        (1000, 3500, 7000, 900, 3000, 1450),  # half pace, half history
-    ],
-)
-def test_the_rest_is_estimated_from_ninjas_pace_and_earlier_builds(
-    elapsed: float, done: int, total: int, building: float, before: float | None, left: float | None
-) -> None:
-    assert remaining(elapsed, done, total, building, before) == left
-
-
-def test_a_build_is_expected_to_take_as_long_as_the_last_one_of_its_kind(matrix: Matrix) -> None:
-    by_id = {package.id: package for package in matrix.packages}
-
-    def ended(name: str, seconds: float, *, steps: int = 1, shared: bool = False) -> Ended:
-        release, variant = subject_of(by_id[name])
-        return Ended(
-            at="2026-11-20T12:00:00+00:00",
-            release=release,
-            variant=variant,
-            digest="",
-            attempt="",
-            outcome="built",
-            seconds=seconds,
-            steps=steps,
-            shared=shared,
-        )
-
-    events = [
-        ended("cpu-avx2", 30.0),
-        ended("cpu-avx2", 40.0),
-        ended("cpu-avx2", 1.0, steps=0),  # only found its result
-        ended("cpu-avx2", 5.0, shared=True),
-        ended("cpu-avx2", 1e99),
-    ]
-    names = ("cpu-avx2", "cpu-avx512", "cpu-avx2+torchvision", "sm90-avx2")
-    wanted = [
-        TimedBuild(subject_of(by_id[name]), reads_seeds=False, kind=kind_of(by_id[name]))
-        for name in names
-    ]
-    found = earlier_seconds(events, wanted)
-    assert found == {subject_of(by_id[name]): 40.0 for name in names[:2]}
-    with_seeds = replace(wanted[1], reads_seeds=True)
-    assert earlier_seconds(events, [wanted[0], with_seeds]) == {wanted[0].subject: 40.0}
 
 
 def test_durations_are_written_as_clocks_are() -> None:

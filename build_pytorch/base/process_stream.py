@@ -122,10 +122,14 @@ class StreamedProcess:
             with contextlib.suppress(psutil.Error):
                 member.kill()
 
-    def memory(self) -> int:
-        """Return the bytes that the program and its descendants hold; 0 where that is unknown."""
+    def memory(self, without: tuple[str, ...] = ()) -> int:
+        """Return the bytes that the program and its descendants hold; 0 where that is unknown.
+
+        Processes whose name begins with a text of `without` do not count.
+        """
         with contextlib.suppress(psutil.Error):
-            return sum(member.memory_info().rss for member in self._family())
+            family = [each for each in self._family() if not each.name().startswith(without)]
+            return sum(member.memory_info().rss for member in family)
         return 0
 
     def _family(self) -> list[psutil.Process]:

@@ -98,6 +98,7 @@ class BuilderMachine(Struct, frozen=True):
     platforms: frozenset[str]
     features: frozenset[str]
     mandatory: frozenset[str]
+    jobs: int
     line: str
 
     def takes(self, system: str, features: Sequence[str], host: str) -> bool:
@@ -138,6 +139,10 @@ class RemoteBackend(NixBackend):
             return ""
         number = len({uri for step in steps for uri in step.builders})
         return f"on {counted(number, 'builder')}" if number else "here: no builder takes a build"
+
+    def slots(self, jobs: int) -> int:
+        """Return how many builds the builders run at once."""
+        return sum(machine.jobs for machine in self.machines) or jobs
 
     def builders(self, variant: Variant, derivation: Derivation | None) -> tuple[str, ...]:
         """Return the addresses of the machines that may build a variant."""
@@ -222,8 +227,10 @@ def _machines(settings: BuildSettings, matrix: Matrix) -> list[BuilderMachine]:
             platforms, features, mandatory = (
                 frozenset(columns[index].split(",")) - {"-"} for index in (1, 5, 6)
             )
+            jobs = int(columns[3]) if re.fullmatch(r"\d{1,4}", columns[3]) else 1
             line = " ".join(words)
-            machines.append(BuilderMachine(words[0], platforms, features, mandatory, line))
+            machine = BuilderMachine(words[0], platforms, features, mandatory, jobs, line)
+            machines.append(machine)
     if not machines:
         how = "add a line, or [[builder]] in matrix.toml"
         raise BuildPytorchError(f"{name}: no builder in it; {how}")

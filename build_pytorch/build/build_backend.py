@@ -33,6 +33,7 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
     secret_key: Path | None = None
     share: bool = False
     dry_run: bool = False
+    caches: bool = False
     fail_fast: bool = False
     keep_failed: bool = False
     fix_hashes: bool = False
@@ -119,6 +120,10 @@ class BuildBackend:
     def place(self, steps: Sequence[Step]) -> str:  # noqa: ARG002 - for others
         """Return where these builds run, for the head of the plan; empty for this machine."""
         return ""
+
+    def slots(self, jobs: int) -> int:
+        """Return how many builds run at once, `jobs` of them here."""
+        return jobs
 
     def warnings(self, steps: Sequence[Step]) -> Iterator[str]:  # noqa: ARG002 - for others
         """Yield what a user should know before these builds begin."""

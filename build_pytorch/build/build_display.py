@@ -1,4 +1,4 @@
-"""The display of running builds, and how long they still take."""
+"""The display of running builds."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Self
 
-from msgspec import Struct
-
 from build_pytorch.base.console import Clock, Screen, clock, safe
 from build_pytorch.build.build_process import Attempt
-from build_pytorch.matrix.model import CompanionPackage, Package
-from build_pytorch.results.ledger import AnyEvent, Ended
+from build_pytorch.build.pace import Duration, time_left
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -26,14 +23,14 @@ _QUIET: Final = 300.0  #: seconds without news after which a plain line is repea
 class BuildDisplay:
     """Shows builds on a stream while its context lasts.
 
-    `history` has the seconds of earlier builds by subject.
+    `expected` says how long builds take, by name of the step.
     """
 
     def __init__(
-        self, screen: Screen, history: Mapping[tuple[str, str], float], now: Clock = time.monotonic
+        self, screen: Screen, expected: Mapping[str, Duration], now: Clock = time.monotonic
     ) -> None:
         self.screen = screen
-        self.history = history
+        self.expected = expected
         self.now = now
         self._live: Live | None = None
         self._next = 0.0
@@ -111,68 +108,9 @@ class BuildDisplay:
         """Return the phase with its steps, the time it took, and an estimate of the rest."""
         progress = attempt.progress
         steps = f" [{progress.done}/{progress.total}]" if progress.total else ""
-        building = progress.seconds_at_pace(time.monotonic())
-        before = self.history.get(attempt.step.subject)
-        seconds = remaining(attempt.seconds, progress.done, progress.total, building, before)
-        left = "" if seconds is None else f"about {clock(seconds)} left"
-        return f"{progress.phase or 'waiting'}{steps}", clock(attempt.seconds), left
-
-
-# --- time left ---
-
-LONGEST_BUILD: Final = 1e8  #: seconds; a longer build in the ledger is a mistake
-_ENOUGH: Final = 0.03  #: the part of ninja's steps after which their pace is used for an estimate
-
-
-class TimedBuild(Struct, frozen=True):
-    """A build whose duration is to be estimated."""
-
-    subject: tuple[str, str]  #: release and name in events of the ledger
-    reads_seeds: bool
-    kind: tuple[str, str, str] | None = None  #: equal for builds that take about as long, if any
-
-
-def kind_of(package: Package) -> tuple[str, str, str]:
-    """Return release, group and companion: packages with the same ones take about as long."""
-    name = package.name if isinstance(package, CompanionPackage) else ""
-    return package.release_name, package.variant.group.title, name
-
-
-def earlier_seconds(
-    events: Iterable[AnyEvent], builds: Iterable[TimedBuild]
-) -> dict[tuple[str, str], float]:
-    """Return the seconds of the last finished build by subject: its own, else one of its kind.
-
-    The events of a subject are oldest first. Builds with and without seeds are different.
-    """
-    wanted = {build.subject: build for build in builds}
-    of_subject: dict[tuple[str, str], float] = {}
-    of_kind: dict[object, float] = {}
-    for event in events:
-        build = wanted.get(event.subject)
-        if not (build and isinstance(event, Ended) and event.outcome == "built" and event.steps):
-            continue
-        if event.shared == build.reads_seeds and 0 <= event.seconds < LONGEST_BUILD:
-            of_subject[build.subject] = event.seconds
-            if build.kind:
-                of_kind[build.kind, build.reads_seeds] = event.seconds
-    for subject, build in wanted.items():
-        if seconds := of_kind.get((build.kind, build.reads_seeds)):
-            of_subject.setdefault(subject, seconds)
-    return of_subject
-
-
-def remaining(
-    elapsed: float, done: int, total: int, building: float, before: float | None
-) -> float | None:
-    """Estimate the seconds that a build still takes; None without data.
-
-    From ninja's pace, `done` of `total` steps in `building` seconds, and from the seconds of an
-    earlier build (`before`). The more steps are done, the more their pace counts.
-    """
-    part = done / total if total else 0.0
-    by_pace = building / part - building if part >= _ENOUGH and building else None
-    by_history = None if before is None else max(0.0, before - elapsed)
-    if by_pace is None or by_history is None:
-        return by_history if by_pace is None else by_pace
-    return part * by_pace + (1 - part) * by_history
+        now, before = time.monotonic(), self.expected.get(attempt.step.name)
+        left = time_left(progress.pace, progress.total, now, attempt.seconds, before)
+        words = f"{left.words} left" if left else ""
+        if progress.done < progress.total and (silent := progress.pace.silent(now)):
+            words = f"no step for {clock(silent)}"
+        return f"{progress.phase or 'waiting'}{steps}", clock(attempt.seconds), words

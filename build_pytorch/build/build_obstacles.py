@@ -23,6 +23,7 @@ from build_pytorch.base.console import counted, grouped, some
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Tree, plan_text
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
+from build_pytorch.build.forecast import BuildHistory
 from build_pytorch.generate import rendering
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Matrix, Package, Variant
@@ -209,10 +210,10 @@ def _free_gib(place: Path) -> int:
     return shutil.disk_usage(existing).free // _GIB
 
 
-def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
+def too_small(limits: Sequence[Build], jobs: int, cores: int) -> Iterator[str]:
     """Yield memory and disks that are too small for so many builds at once."""
-    jobs, cores = min(jobs, len(steps)), max(1, cores)
-    for build in _needs(steps):
+    cores = max(1, cores)
+    for build in limits:
         needed = build.memory(jobs, cores)
         free = min(psutil.virtual_memory().available / _GIB, _memory())
         if free < needed:
@@ -230,22 +231,34 @@ def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
                 )
 
 
-def few_cores(steps: Sequence[Step], jobs: int) -> Iterator[str]:
+def few_cores(limits: Sequence[Build], jobs: int) -> Iterator[str]:
     """Yield a warning where memory allows fewer compile jobs than there are CPUs."""
-    jobs = max(1, min(jobs, len(steps)))
     share = usable_cpus() // jobs
-    for build in _needs(steps):
+    for build in limits:
         cores = build.cores(_memory() / jobs, share)
         if cores < min(share, build.max_jobs):
             yield (
                 f"memory: {_memory():.0f} GiB allow {cores} compile jobs of {share}; "
-                f"one needs up to {build.job_memory:g} GiB"
+                f"one needs up to {build.job_memory:.2g} GiB"
             )
 
 
-def most_cores(steps: Sequence[Step], jobs: int) -> int:
+def most_cores(limits: Sequence[Build], jobs: int) -> int:
     """Return the compile jobs of each build that memory and CPUs allow for so many at once."""
-    return min(build.cores(_memory() / jobs, usable_cpus() // jobs) for build in _needs(steps))
+    return min(build.cores(_memory() / jobs, usable_cpus() // jobs) for build in limits)
+
+
+def limits(
+    steps: Sequence[Step], history: BuildHistory, jobs: int
+) -> tuple[tuple[Build, ...], list[str]]:
+    """Return the limits of builds, each once, and why they are not those of the matrix."""
+    found: dict[Build, None] = {}
+    notes: dict[str, None] = {}
+    for step in steps:
+        limit, note = history.limits(step.package, _memory() / jobs)
+        found[limit] = None
+        notes[note] = None
+    return tuple(found), [note for note in notes if note]
 
 
 def temporary_folder() -> Path:
@@ -265,11 +278,6 @@ def left_folders(steps: Sequence[Step]) -> Iterator[str]:
                     size += path.lstat().st_blocks * 512
             what = f"{size / _GIB:.1f} GiB of a build that runs or was killed"
             yield f"{step.id}: {what}; if none runs: rm -rf {shlex.quote(str(folder))}"
-
-
-def _needs(steps: Sequence[Step]) -> list[Build]:
-    """Return what builds need, once for each release that differs."""
-    return list(dict.fromkeys(step.variant.release.build for step in steps))
 
 
 def _memory() -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Literal
 
 from msgspec import Struct
@@ -10,19 +11,23 @@ from msgspec.structs import replace
 
 from build_pytorch.base import process
 from build_pytorch.base.console import some
-from build_pytorch.base.errors import ToolError
+from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.build import build_obstacles
 from build_pytorch.build.backends import choose_backend
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
+from build_pytorch.build.changed_recipes import OTHER_RECIPE, with_causes
 from build_pytorch.build.first_error import fails_again
+from build_pytorch.build.forecast import BuildHistory, Forecast, forecast
 from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.build.schedule import with_companions
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.selection import Seed, seeds_of
+from build_pytorch.matrix.selection import Seed, SharedWork, seeds_of, shared_work
+from build_pytorch.matrix.tables import Build, Work
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
 from build_pytorch.nix.nix_evaluation import UnreachablePinError
 from build_pytorch.results import package_state
+from build_pytorch.results.ledger import Events
 from build_pytorch.results.package_state import PackageState
 
 _Results = Mapping[str, PackageState]
@@ -37,22 +42,14 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
     backend: BuildBackend
     jobs: int
     cores: int
-
-    @property
-    def hours(self) -> float:
-        """About how long all builds take here, by the core-hours of the matrix."""
-        builds = [step for step in self.builds if step.is_variant]  # companions take minutes
-        return self.hours_for(sum(step.variant.release.build.core_hours for step in builds))
-
-    def hours_for(self, core_hours: float) -> float:
-        """Return how long so many core-hours take here."""
-        return core_hours / (self.jobs * self.cores) if self.cores else 0.0
+    limits: tuple[Build, ...] = ()  #: of the builds, with the memory that earlier ones needed
+    forecast: Forecast = Forecast()
+    work: SharedWork | None = None  #: of a shared build
 
     @property
     def memory(self) -> float:
         """Memory in GiB that the builds need that run at once."""
-        needs = (s.variant.release.build.memory(self.jobs, self.cores) for s in self.builds)
-        return max(needs, default=0.0)
+        return max((limit.memory(self.jobs, self.cores) for limit in self.limits), default=0.0)
 
     @property
     def disk(self) -> float:
@@ -76,12 +73,16 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     if missing and not settings.dry_run:
         raise ToolError(missing)
     wanted = with_companions(packages)
-    results = package_state.package_states(settings.root, wanted)
+    events = package_state.all_events(settings.root)
+    results = package_state.package_states(settings.root, wanted, events=events)
     skipped = _skipped(wanted, results, settings)
     rest = [p for p in wanted if not (_is_built(results[p.id]) or p.id in skipped)]
     obstacles = [missing] if missing else []
     obstacles += build_obstacles.before_evaluation(matrix, rest, settings)
-    evaluated, notes = (DerivationSet({}, {}), ()) if obstacles else _evaluated(rest, backend)
+    is_changed = any(results[package.id].stale for package in rest)
+    evaluated, notes = (
+        (DerivationSet({}, {}), ()) if obstacles else _evaluated(rest, backend, write=is_changed)
+    )
     obstacles += build_obstacles.not_evaluated(evaluated.failures)
     found = evaluated.derivations
     outputs = {d.output for each in found.values() for d in (each, *each.seeds.values())}
@@ -90,20 +91,26 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         _step(results[p.id], found.get(p.attribute), there, backend, skipped.get(p.id, ""))
         for p in wanted
     ]
+    steps = list(with_causes(steps, results))
     if not (settings.retry or settings.force or settings.keep_failed):
         steps = list(_not_repeated(steps, results, there, settings))
     seeds = seeds_of(matrix.variants)
     mixed = list(_mixed(seeds, [results[p.id] for p in wanted], share=settings.share))
     if settings.share:
-        of_seeds = _seed_results(seeds, steps, there, settings)
+        of_seeds = _seed_results(seeds, steps, there, settings, events)
         steps = [*_seed_steps(of_seeds, steps, there, backend), *steps]
         results |= of_seeds
     steps = list(_with_needs(steps, seeds))
     building = [step for step in steps if step.action == "build"]
-    if building and not obstacles:
-        obstacles += _obstacles(building, backend, results, there)
     jobs = max(1, min(settings.jobs, len(building)))
-    cores = (settings.cores or build_obstacles.most_cores(building, jobs)) if building else 0
+    history = BuildHistory(chain.from_iterable(events.values()), matrix.packages)
+    here = [step for step in building if not step.where] or building
+    limits, of_memory = build_obstacles.limits(here, history, jobs)
+    if building and not obstacles:
+        obstacles += _obstacles(building, backend, results, there, limits)
+    cores = (settings.cores or build_obstacles.most_cores(limits, jobs)) if building else 0
+    work = _shared_work(matrix, steps, settings) if settings.share else None
+    estimates = {s.name: s.variant.release.build.core_hours for s in building if s.is_variant}
     return BuildPlan(
         steps=tuple(steps),
         obstacles=tuple(dict.fromkeys(obstacles)),
@@ -111,25 +118,33 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
             *notes,
             *build_obstacles.not_repeated(steps),
             *(mixed if building else ()),
-            *_warnings(building, backend),
+            *_warnings(building, backend, limits),
+            *(() if settings.cores else of_memory),
         ),
         backend=backend,
         jobs=jobs,
         cores=cores,
+        limits=limits,
+        forecast=forecast(
+            history, building, cores, backend.slots(jobs), work.core_hours if work else estimates
+        ),
+        work=work,
     )
 
 
 def _evaluated(
-    packages: Sequence[Package], backend: BuildBackend
+    packages: Sequence[Package], backend: BuildBackend, *, write: bool
 ) -> tuple[DerivationSet, Sequence[str]]:
     """Return the derivations of packages, none without Nix, and a note if a pin is unreachable.
+
+    With `write` they are put into the store even in a dry run, to be compared there.
 
     Raises ToolError; in a dry run not for a pin that is unreachable.
     """
     settings, nothing = backend.settings, DerivationSet({}, {})
     if not (packages and process.which(store.NIX_INSTANTIATE)):
         return nothing, ()
-    write = backend.shares_process and not settings.dry_run
+    write = write or settings.caches or (backend.shares_process and not settings.dry_run)
     try:
         return derivations.evaluate(settings.root, packages, write=write, share=settings.share), ()
     except UnreachablePinError:
@@ -139,25 +154,31 @@ def _evaluated(
 
 
 def _obstacles(
-    building: Sequence[Step], backend: BuildBackend, results: _Results, there: set[str]
+    building: Sequence[Step],
+    backend: BuildBackend,
+    results: _Results,
+    there: set[str],
+    limits: Sequence[Build],
 ) -> Iterator[str]:
     """Yield what prevents builds whose recipes evaluate; `there`: outputs that the store has."""
     settings = backend.settings
     yield from build_obstacles.missing_features(building, backend)
     yield from backend.obstacles(building)
     if not settings.force:
-        local = [step for step in building if not step.where]
         yield from build_obstacles.stopped_results(building, results, there)
-        yield from build_obstacles.too_small(local, settings.jobs, settings.cores)
+        if local := len([step for step in building if not step.where]):
+            yield from build_obstacles.too_small(limits, min(settings.jobs, local), settings.cores)
 
 
-def _warnings(building: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
+def _warnings(
+    building: Sequence[Step], backend: BuildBackend, limits: Sequence[Build]
+) -> Iterator[str]:
     """Yield what a user should know before builds begin."""
     local = [step for step in building if not step.where]
     yield from build_obstacles.local_packages(building)
     yield from build_obstacles.same_builds(building)
-    if not backend.settings.cores:
-        yield from build_obstacles.few_cores(local, backend.settings.jobs)
+    if local and not backend.settings.cores:
+        yield from build_obstacles.few_cores(limits, min(len(local), backend.settings.jobs))
     yield from backend.warnings(building)
     yield from build_obstacles.compiler_caches(building, backend)
     yield from build_obstacles.left_folders(local)
@@ -277,7 +298,7 @@ def _decision(
         return "skipped", unable, ""
     if result.local_packages:
         return "build", f"built with the CUDA packages of {result.local_packages}", where
-    return "build", "the result is of another recipe" if result.stale else "not built yet", where
+    return "build", OTHER_RECIPE if result.stale else "not built yet", where
 
 
 def _with_needs(steps: Sequence[Step], seeds: Mapping[str, Sequence[Seed]]) -> Iterator[Step]:
@@ -294,11 +315,24 @@ def _with_needs(steps: Sequence[Step], seeds: Mapping[str, Sequence[Seed]]) -> I
 # --- seeds ---
 
 
+def _shared_work(matrix: Matrix, steps: Sequence[Step], settings: BuildSettings) -> SharedWork:
+    """Return the work of a shared build. Raises BuildPytorchError without `work` in the matrix."""
+    if not matrix.work:
+        tables = ", ".join(f"[work.{name}]" for name in Work.__struct_fields__)
+        raise BuildPytorchError(f"matrix.toml: work: missing; --share needs the tables {tables}")
+    done = {"up to date", "failed"}
+    rest = [step for step in steps if step.action not in done and step.is_variant]
+    wanted = [step.variant for step in rest if settings.force or not step.variant.impossible]
+    there = {step.part for step in steps if step.action == "up to date"}
+    return shared_work(wanted, matrix.work, seeds_of(matrix.variants), there)
+
+
 def _seed_results(
     seeds: Mapping[str, Sequence[Seed]],
     steps: Sequence[Step],
     there: set[str],
     settings: BuildSettings,
+    events: Events,
 ) -> dict[str, PackageState]:
     """Return what is known of the seeds that builds read, by name.
 
@@ -313,7 +347,7 @@ def _seed_results(
     ]
     read = [seed for step in reading for seed in seeds.get(step.name, ())]
     read.sort(key=lambda seed: seed.kind == "cuda")
-    return package_state.seed_states(settings.root, read)
+    return package_state.seed_states(settings.root, read, events)
 
 
 def _seed_steps(

@@ -164,7 +164,8 @@ class BuildProcess:
 
     async def _measure(self, program: StreamedProcess) -> None:
         while True:
-            self.peak_memory = max(self.peak_memory, await asyncio.to_thread(program.memory))
+            memory = await asyncio.to_thread(program.memory, store.NOT_BUILDERS)
+            self.peak_memory = max(self.peak_memory, memory)
             self._least_free = min(self._least_free, psutil.virtual_memory().available)
             await asyncio.sleep(_MEMORY_EVERY)
 

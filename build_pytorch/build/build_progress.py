@@ -32,6 +32,7 @@ from build_pytorch.build.log_rules import (
     LogRule,
     is_interesting,
 )
+from build_pytorch.build.pace import Pace
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.nix.log_format import LogLine, hash_mismatches
 
@@ -44,9 +45,6 @@ _LONGEST_MESSAGE: Final = 4000  #: characters of a message of CMake that are exa
 _PREPARATION: Final = 20
 """Steps of a ninja run that is smaller are not counted: setup.py first generates a few files."""
 
-_PACE_EVERY: Final = 10.0  #: seconds between two marks of how many steps are done
-_PACE_OVER: Final = 300.0
-_PACE_FROM: Final = 120.0  #: seconds after the first step from which there is a pace
 _FOREVER: Final = 1 << 62
 """The line number of a match that counts as recent whatever follows."""
 
@@ -89,8 +87,7 @@ class BuildProgress:
         self.phase = ""
         self.done = 0
         self.total = 0  #: steps of the main run of ninja
-        self.first_step = 0.0  #: when its first step was seen, on the caller's clock
-        self._paces: list[tuple[float, int]] = []  #: times, and the steps done by then
+        self.pace = Pace()
         self.began = 0.0  #: when the variant's own build began, on the caller's clock
         self.where = ""
         self.tail: deque[str] = deque(maxlen=TAIL)
@@ -111,19 +108,6 @@ class BuildProgress:
         again = BuildProgress(self.variant)
         again.tail, again.where, again.began = self.tail, self.where, self.began
         return again
-
-    def seconds_at_pace(self, now: float) -> float:
-        """Return how long the steps so far would have taken at the pace of the last ones.
-
-        These are those of the last quarter of the time, at least five minutes: after a restart, a
-        cache hands out hundreds of objects in the first seconds. 0: too early to tell.
-        """
-        if now - self.first_step < _PACE_FROM:
-            return 0.0
-        since = now - max(_PACE_OVER, (now - self.first_step) / 4)
-        before = [pace for pace in self._paces if pace[0] <= since]
-        when, done = before[-1] if before else (self.first_step, 0)
-        return (now - when) / max(1, self.done - done) * self.done
 
     @property
     def message(self) -> str:
@@ -221,9 +205,7 @@ class BuildProgress:
         if total != self.total and done == 1:  # another run
             self._forget_ends()
         self.done, self.total = done, total
-        self.first_step = self.first_step or now
-        if not self._paces or now - self._paces[-1][0] >= _PACE_EVERY:
-            self._paces.append((now, done))
+        self.pace.see(now, done)
         self.phase, self._part = "build", "compiling"
 
     def _enter(self, phase: str) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 from build_pytorch.base.console import grouped
 from build_pytorch.build.build_backend import Step
 from build_pytorch.build.log_rules import LogRule
-from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.matrix.selection import diagonal
 
 _RETRIES: Final = {"fewer-cores": 1, "once": 1, "later": 3}
@@ -49,6 +49,12 @@ def with_companions(packages: Iterable[Package]) -> list[Package]:
 def kind(variant: Variant) -> tuple[str, str]:
     """Return the key of variants that one canary tests: their recipes differ in values only."""
     return variant.release_name, variant.group.title
+
+
+def kind_of(package: Package) -> tuple[str, str, str]:
+    """Return release, group and companion: what packages with the same ones take is alike."""
+    name = package.name if isinstance(package, CompanionPackage) else ""
+    return *kind(package.variant), name
 
 
 def next_of(
@@ -82,13 +88,14 @@ class Schedule:
         self._default_cores = cores
         self._retry_seconds = retry_seconds
         self._is_shared = is_shared
-        self._cores: dict[str, int] = {}
+        self._cores: dict[object, int] = {}  #: by kind, after it needed too much memory
+        self._begun: dict[str, int] = {}  #: cores with which steps began
         self._tries: Counter[tuple[str, str]] = Counter()
         self._not_before: dict[str, float] = {}
 
     def cores(self, step: Step) -> int:
         """Return the compile jobs that a step may use."""
-        return self._cores.get(step.name, self._default_cores)
+        return self._cores.get(step.part or kind_of(step.package), self._default_cores)
 
     def take(
         self, now: float, running: Sequence[Step], ended: Sequence[Variant], processes: int
@@ -110,6 +117,7 @@ class Schedule:
             building = [step.variant for step in running if step.is_variant]
             chosen = next_of([step.variant for step in due], building, ended)
             taken = [step for step in due if step.variant is chosen]
+        self._begun |= {step.name: self.cores(step) for step in taken}
         return self._remove(lambda step: step in taken)
 
     def put_back(self, step: Step) -> None:
@@ -121,13 +129,14 @@ class Schedule:
         if not rule.retry:
             return ""
         self._tries[step.name, rule.id] += 1
-        tries, cores = self._tries[step.name, rule.id], self.cores(step)
+        tries, cores = self._tries[step.name, rule.id], self._begun.get(step.name, self.cores(step))
         if tries > _RETRIES[rule.retry] or (rule.retry == "fewer-cores" and cores <= 1):
             return ""
         self.put_back(step)
         if rule.retry == "fewer-cores":
-            self._cores[step.name] = cores // 2
-            return f"once more with {cores // 2} cores instead of {cores}"
+            fewer = min(self.cores(step), cores // 2)
+            self._cores[step.part or kind_of(step.package)] = fewer
+            return f"once more with {fewer} cores instead of {cores}"
         seconds = self._retry_seconds * 2 ** (tries - 1)
         self._not_before[step.name] = now + seconds
         return f"again in {seconds:.0f} s"

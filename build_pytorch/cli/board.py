@@ -14,8 +14,8 @@ from typing import Final
 from build_pytorch.base import files, outputs, paths
 from build_pytorch.base.console import Screen, shortened
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
-from build_pytorch.build import build_display as timing
 from build_pytorch.build.build_progress import diagnose
+from build_pytorch.build.forecast import LONGEST_BUILD, BuildHistory
 from build_pytorch.build.log_reader import ends_below
 from build_pytorch.build.log_rules import RULES_BY_ID
 from build_pytorch.cli.commands import BoardOptions
@@ -24,7 +24,6 @@ from build_pytorch.generate import board, pages
 from build_pytorch.generate.board import BoardDocument, BoardFailure, BoardPackage, RunningBuild
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import CompanionPackage
-from build_pytorch.results.evidence import subject_of
 from build_pytorch.results.package_selection import chosen_states
 from build_pytorch.results.package_state import PackageState, all_events, moment
 
@@ -93,23 +92,17 @@ def board_document(
 ) -> BoardDocument:
     """Return the board of packages; `selection`: what a person asked for, if not for all."""
     events = (event for state in states for event in state.events)
-    timed = (
-        timing.TimedBuild(subject_of(s.package), begun.shared, timing.kind_of(s.package))
-        for s in states
-        if (begun := s.unfinished)
-    )
-    earlier = timing.earlier_seconds(events, timed)
+    history = BuildHistory(events, [state.package for state in states])
     return BoardDocument(
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         name=root.name,
         is_live=is_live,
         selection=selection,
-        variants=tuple(_row(root, s, earlier.get(subject_of(s.package))) for s in states),
+        variants=tuple(_row(root, state, history) for state in states),
     )
 
 
-def _row(root: Path, state: PackageState, before: float | None) -> BoardPackage:
-    """Return the row of a package; `before`: the seconds of an earlier build."""
+def _row(root: Path, state: PackageState, history: BuildHistory) -> BoardPackage:
     package, variant = state.package, state.variant
     last = state.events[-1] if state.events else None
     took = state.last.seconds if state.last else -1.0
@@ -132,14 +125,18 @@ def _row(root: Path, state: PackageState, before: float | None) -> BoardPackage:
         smoke=state.smoke,
         compare=state.compare_label,
         published=state.published,
-        seconds=took if 0 <= took < timing.LONGEST_BUILD else None,
-        running=_running_build(root, state, before) if state.is_building else None,
+        seconds=took if 0 <= took < LONGEST_BUILD else None,
+        running=_running_build(root, state, history) if state.is_building else None,
         failure=_failure(state),
     )
 
 
-def _running_build(root: Path, state: PackageState, before: float | None) -> RunningBuild | None:
-    """Return how far a build is, as the end of its log says, if it can be read."""
+def _running_build(root: Path, state: PackageState, history: BuildHistory) -> RunningBuild | None:
+    """Return how far a build is, as the end of its log says, if it can be read.
+
+    A log has no times: where a compiler cache may set the pace, only earlier builds say what is
+    left.
+    """
     if not (started := state.unfinished):
         return None
     since = moment(started.at)
@@ -149,7 +146,11 @@ def _running_build(root: Path, state: PackageState, before: float | None) -> Run
         head, tail = ends_below(root, started.log, _TAIL)
         seen = diagnose([head, *tail.split(b"\n")], state.package)
         phase, (done, total) = seen.phase, seen.progress or (0, 0)
-    left = timing.remaining(elapsed, done, total, elapsed, before)
+    found = history.duration(started.subject, started.cores, shared=started.shared)
+    left = max(0.0, found[0].likely - elapsed) if found else None
+    has_cache = started.shared or state.variant.release.build.cache
+    if not found and done and not has_cache:
+        left = elapsed * (total - done) / done
     return RunningBuild(elapsed=elapsed, phase=phase, done=done, total=total, left=left)
 
 

@@ -8,10 +8,12 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.console import Screen, clock, counted, folded, print_json, visible
@@ -25,19 +27,19 @@ from build_pytorch.base.errors import (
 from build_pytorch.build import backends
 from build_pytorch.build.backends import NixBackend
 from build_pytorch.build.build_backend import BuildSettings, Step
-from build_pytorch.build.build_display import BuildDisplay, TimedBuild, earlier_seconds, kind_of
+from build_pytorch.build.build_display import BuildDisplay
 from build_pytorch.build.build_obstacles import check_cache
 from build_pytorch.build.build_outcome import BuildOutcome, BuildState
 from build_pytorch.build.build_plan import BuildPlan, make_plan
 from build_pytorch.build.run_loop import BuildRun
-from build_pytorch.cli import prefetch
+from build_pytorch.cli import forecast_report, prefetch
 from build_pytorch.cli.commands import BuildOptions, PrefetchOptions
+from build_pytorch.cli.forecast_report import ForecastDocument, next_moment, print_forecast
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.selection import SharedWork, seeds_of, shared_work
-from build_pytorch.matrix.tables import Work
-from build_pytorch.nix import store
-from build_pytorch.results.ledger import Ledger, only_run
+from build_pytorch.nix import binary_caches, store
+from build_pytorch.nix.binary_caches import CacheReport
+from build_pytorch.results.ledger import only_run
 from build_pytorch.results.package_selection import chosen_packages
 
 _MOST_ROUNDS: Final = 10
@@ -80,6 +82,8 @@ class BuildDocument(Struct, frozen=True, kw_only=True):
     jobs: int
     cores: int
     hours: float
+    forecast: ForecastDocument
+    caches: CacheReport | UnsetType = UNSET
     memory_gib: float
     disk_gib: float
     obstacles: tuple[str, ...]
@@ -98,6 +102,10 @@ def _settings(options: BuildOptions) -> BuildSettings:
     backends.fitting(options.backend, is_remote=bool(options.builders))
     if options.secret_key and not options.copy_to:
         raise BuildPytorchError("--secret-key signs what --copy-to pushes; name the cache, too")
+    if options.until and not options.dry_run:
+        raise BuildPytorchError("--until: only with --dry-run; a run does not end by the clock")
+    if options.caches and not options.dry_run:
+        raise BuildPytorchError("--caches: only with --dry-run; a run asks the caches itself")
     if options.share and options.backend not in {"", NixBackend.name}:
         raise BuildPytorchError(f"--share works only with Nix; omit --backend {options.backend}")
     check_cache(options.copy_to, options.secret_key)
@@ -114,26 +122,31 @@ def run(options: BuildOptions) -> int:
     """
     screen = Screen(sys.stderr if options.json else sys.stdout)
     settings = _settings(options)
+    now = datetime.now().astimezone()
+    until = next_moment(options.until, now)
     outcomes: dict[str, BuildOutcome] = {}
     for _ in range(_MOST_ROUNDS):
         matrix = matrix_reader.load(options.root)
         plan = make_plan(matrix, _selected(matrix, options), settings)
-        work = _shared_work(matrix, plan) if options.share else None
-        _print_plan(screen, plan, work, verbose=options.verbose)
+        _print_plan(screen, plan, verbose=options.verbose)
+        if options.dry_run:
+            print_forecast(screen, plan.forecast, now, until)
+        caches = _asked_caches(screen, plan) if options.caches else None
         reason = _reason_against(plan)
         if options.copy_to and not (reason or options.dry_run):
             reason = store.unusable_cache(options.copy_to)
         if reason or options.dry_run:
             if options.json:
                 code = EXIT_BAD_INPUT if reason else EXIT_OK
-                print_json(_document(plan, {}, code, work), sys.stdout)
+                print_json(replace(_document(plan, {}, code), caches=caches or UNSET), sys.stdout)
             if reason:
                 raise reason
             return EXIT_OK
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # builds go on without their terminal
         gc.enable()  # the entry point disables it for short commands; a run takes days
-        history = _earlier_seconds(options.root, plan)
-        with only_run(options.root), BuildDisplay(screen, history) as display:
+        builds = plan.forecast.builds
+        expected = {b.step.name: b.seconds for b in builds if b.seconds and b.is_recorded}
+        with only_run(options.root), BuildDisplay(screen, expected) as display:
             build_run = BuildRun(plan, settings, display)
             ended = build_run.run()
         # After a fix a variant may be the same build as another one.
@@ -150,32 +163,10 @@ def run(options: BuildOptions) -> int:
     if options.json:
         ended_by = build_run.ended_by
         code_of_run = 128 + ended_by if ended_by else code
-        print_json(_document(plan, outcomes, code_of_run, work), sys.stdout)
+        print_json(_document(plan, outcomes, code_of_run), sys.stdout)
     if build_run.ended_by:
         signal.raise_signal(build_run.ended_by)
     return code
-
-
-def _shared_work(matrix: Matrix, plan: BuildPlan) -> SharedWork:
-    """Return the work of a shared build. Raises BuildPytorchError without `work` in the matrix."""
-    if not matrix.work:
-        tables = ", ".join(f"[work.{name}]" for name in Work.__struct_fields__)
-        raise BuildPytorchError(f"matrix.toml: work: missing; --share needs the tables {tables}")
-    force = plan.backend.settings.force
-    done = {"up to date", "failed"}
-    rest = [step for step in plan.steps if step.action not in done and step.is_variant]
-    wanted = [step.variant for step in rest if force or not step.variant.impossible]
-    there = {step.part for step in plan.steps if step.action == "up to date"}
-    return shared_work(wanted, matrix.work, seeds_of(matrix.variants), there)
-
-
-def _earlier_seconds(root: Path, plan: BuildPlan) -> dict[tuple[str, str], float]:
-    """Return the seconds of earlier builds of what a plan has. Raises WriteError."""
-    builds = (
-        TimedBuild(step.subject, step.reads_seeds, None if step.part else kind_of(step.package))
-        for step in plan.steps
-    )
-    return earlier_seconds(Ledger(root).events(), builds)
 
 
 def _selected(matrix: Matrix, options: BuildOptions) -> tuple[Package, ...]:
@@ -205,6 +196,21 @@ def _reason_against(plan: BuildPlan) -> BuildPytorchError | None:
     return None
 
 
+def _asked_caches(screen: Screen, plan: BuildPlan) -> CacheReport | None:
+    """Print where the dependencies of builds come from; without derivations, that it is unknown.
+
+    Raises ToolError if Nix fails.
+    """
+    drvs = [step.derivation.drv_path for step in plan.builds if step.derivation]
+    if not drvs:
+        if plan.builds:
+            screen.fold("Caches: ", "unknown, because no recipe was evaluated", "bold")
+        return None
+    found = binary_caches.report(drvs, plan.backend.host)
+    forecast_report.print_caches(screen, found)
+    return found
+
+
 def _fix(root: Path, logs: Sequence[Path], screen: Screen) -> bool:
     """Write the hashes of logs into matrix.toml. Return whether that changed something."""
     before = files.read_below(root, paths.MATRIX)
@@ -217,15 +223,16 @@ def _fix(root: Path, logs: Sequence[Path], screen: Screen) -> bool:
     return files.read_below(root, paths.MATRIX) != before
 
 
-def _print_plan(screen: Screen, plan: BuildPlan, work: SharedWork | None, *, verbose: bool) -> None:
+def _print_plan(screen: Screen, plan: BuildPlan, *, verbose: bool) -> None:
     how = f"{plan.backend.name}, {plan.jobs} at once"
     if where := plan.backend.place(plan.builds):
         how += f", {where}"
     elif plan.cores:
-        how += f", {counted(plan.cores, 'core')} each, about {_hours(plan, work):.1f} hours in all"
+        hours = plan.forecast.end.likely / 3600
+        how += f", {counted(plan.cores, 'core')} each, about {hours:.1f} hours in all"
         how += f"; {plan.memory:.0f} GiB of memory and {plan.disk:.0f} GiB of disk needed"
     screen.fold("Plan: ", how, "bold")
-    if work:
+    if work := plan.work:
         part = work.units / work.units_unshared if work.units_unshared else 1.0
         units = f"about {work.units:.1f} units of work instead of {work.units_unshared:.1f}"
         text = f"{counted(len(work.seeds), 'seed')}; {units} ({part:.0%}; 1: a GPU variant alone)"
@@ -260,11 +267,6 @@ def _print_outcomes(
     screen.line("; ".join(parts))
 
 
-def _hours(plan: BuildPlan, work: SharedWork | None) -> float:
-    """Return about how long all builds take here."""
-    return plan.hours_for(work.core_hours) if work else plan.hours
-
-
 def _fields(step: Step, outcome: BuildOutcome | None) -> dict[str, Any]:
     """Return the fields of a row that say what a run does with a step, and what became of it."""
     fields: dict[str, Any] = {
@@ -285,10 +287,9 @@ def _fields(step: Step, outcome: BuildOutcome | None) -> dict[str, Any]:
     return fields
 
 
-def _document(
-    plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int, work: SharedWork | None
-) -> BuildDocument:
-    """Return the document of --json. `work`: of a shared build."""
+def _document(plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int) -> BuildDocument:
+    """Return the document of --json."""
+    work = plan.work
     fields = {step.name: _fields(step, outcomes.get(step.name)) for step in plan.steps}
     seeds = [
         StepRow(
@@ -305,7 +306,8 @@ def _document(
         backend=plan.backend.name,
         jobs=plan.jobs,
         cores=plan.cores,
-        hours=round(_hours(plan, work), 1),
+        hours=round(plan.forecast.end.likely / 3600, 1),
+        forecast=forecast_report.document(plan.forecast, datetime.now().astimezone()),
         memory_gib=plan.memory,
         disk_gib=plan.disk,
         obstacles=plan.obstacles,

@@ -208,7 +208,11 @@ class BuildOptions(SomeOptions, frozen=True):
     ] = ""
     secret_key: Annotated[_File, "FILE", "sign what is pushed with this key"] = None
     share: Annotated[bool, "compile what variants have in common once (backend nix)"] = False
-    dry_run: Annotated[bool, "show the plan and build nothing"] = False
+    dry_run: Annotated[bool, "show the plan and when it is done, and build nothing"] = False
+    until: Annotated[str, "HH:MM", "with --dry-run: what will be built by then"] = ""
+    caches: Annotated[
+        bool, "with --dry-run: ask binary caches for dependencies, name what is compiled (network)"
+    ] = False
     keep_going: Annotated[bool, "continue after a failure (default)"] = False
     fail_fast: Annotated[bool, "stop everything at the first failure"] = False
     retry: Annotated[

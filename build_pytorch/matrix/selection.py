@@ -266,7 +266,7 @@ class SharedWork(Struct, frozen=True, kw_only=True):
     seeds: tuple[Seed, ...]
     units: float  #: with seeds
     units_unshared: float
-    core_hours: float  #: with seeds
+    core_hours: dict[str, float]  #: of each variant with seeds, and of each seed, by name
 
 
 def shared_work(
@@ -282,13 +282,13 @@ def shared_work(
     read = {variant.attribute: seeds.get(variant.attribute, ()) for variant in variants}
     needed = {seed.name: seed for several in read.values() for seed in several}
     shares = {"cxx": work.cxx.share, "cuda": work.cuda.share}
-    parts = [(variant, _units(variant, work, read[variant.attribute])) for variant in variants]
-    parts += [(s.variant, shares[s.kind]) for s in needed.values() if s.name not in there]
+    parts = [(v.attribute, v, _units(v, work, read[v.attribute])) for v in variants]
+    parts += [(s.name, s.variant, shares[s.kind]) for s in needed.values() if s.name not in there]
     return SharedWork(
         seeds=tuple(needed.values()),
-        units=sum(units for _, units in parts),
+        units=sum(units for *_, units in parts),
         units_unshared=sum(_units(variant, work) for variant in variants),
-        core_hours=sum(units * variant.release.build.core_hours for variant, units in parts),
+        core_hours={name: units * v.release.build.core_hours for name, v, units in parts},
     )
 
 

@@ -6,17 +6,17 @@ The recipes are evaluated unchanged, as Flox and `nix-build` do.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from build_pytorch.base import files
+from build_pytorch.base import files, process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES, CUDA_PACKAGES_VARIABLE
-from build_pytorch.nix import nix_evaluation, quoting
+from build_pytorch.nix import nix_evaluation, quoting, store
 from build_pytorch.nix.nix_evaluation import RecipeSource, message_of, wait_with_progress
 
 _FUNCTION: Final = Path(__file__).resolve().with_name("derivations.nix")
@@ -41,6 +41,43 @@ class Derivation(msgspec.Struct, frozen=True, rename="camel"):
     def output(self) -> str:
         """Return the store path that a result link points to."""
         return self.outputs["out"] if "out" in self.outputs else next(iter(self.outputs.values()))
+
+
+class StoredDerivation(msgspec.Struct, frozen=True, rename="camel"):
+    """A derivation in the store, as Nix shows it; inputs have lists of outputs, or tables."""
+
+    outputs: dict[str, dict[str, Any]]
+    input_drvs: dict[str, Any] = {}
+    env: dict[str, str] = {}
+
+    @property
+    def name(self) -> str:
+        """Its name with the version."""
+        return self.env.get("name", "?")
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is downloaded, not compiled."""
+        return "outputHash" in self.env
+
+    def paths(self, names: Collection[str] = ()) -> list[str]:
+        """Return the store paths of outputs, by default of all."""
+        wanted = [value for name, value in self.outputs.items() if name in names or not names]
+        return [str(value["path"]) for value in wanted if value.get("path")]
+
+    def inputs(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield the derivations that it needs, with the outputs."""
+        for path, names in self.input_drvs.items():
+            yield path, names["outputs"] if isinstance(names, dict) else names
+
+
+def read(drvs: Sequence[str], *, recursive: bool = False) -> dict[str, StoredDerivation]:
+    """Return derivations in the store by path, or also all that they need. Raises ToolError."""
+    answer = process.capture(store.show_derivations_argv(drvs, recursive=recursive))
+    try:
+        return msgspec.json.decode(answer.stdout, type=dict[str, StoredDerivation])
+    except msgspec.DecodeError:
+        raise ToolError("nix show-derivation: the output is not JSON of a known form") from None
 
 
 class DerivationSet(msgspec.Struct, frozen=True):

@@ -22,6 +22,10 @@ NIX_INSTANTIATE: Final = "nix-instantiate"
 NIX_SHELL: Final = "nix-shell"
 NIX_STORE: Final = "nix-store"
 
+NOT_BUILDERS: Final = ("nix", "flox", ".flox")
+"""How the names of programs begin that evaluate and wait for builders. The builders of a daemon are
+no descendants of ours: the memory of such a build is unknown."""
+
 CHECK: Final = ("--check", "--keep-failed")
 """Arguments of a build: build what the store has again; if it differs, keep it and fail."""
 
@@ -43,6 +47,9 @@ class NixSettings(msgspec.Struct, frozen=True):
     sandbox_paths: tuple[str, ...] = ()
     build_users_group: str = ""
     """Empty if builds run as the user."""
+    substituters: tuple[str, ...] = ()
+    public_keys: tuple[str, ...] = ()
+    require_sigs: bool = True
 
 
 def settings() -> NixSettings:
@@ -61,13 +68,25 @@ def settings() -> NixSettings:
         raise ToolError("nix show-config: the output is not JSON") from None
     names = ("system", "extra-platforms", "system-features", "sandbox-paths")
     system, platforms, features, mounted = (found.get(n, {}).get("value") or () for n in names)
-    sandbox, group = (found.get(n, {}).get("value") for n in ("sandbox", "build-users-group"))
+    sandbox, group, sigs, caches, keys = (
+        found.get(name, {}).get("value")
+        for name in (
+            "sandbox",
+            "build-users-group",
+            "require-sigs",
+            "substituters",
+            "trusted-public-keys",
+        )
+    )
     return NixSettings(
         (str(system), *map(str, platforms)),
         tuple(map(str, features)),
         sandbox=sandbox not in {False, "false"},
         sandbox_paths=tuple(map(str, mounted)),
         build_users_group=str(group or ""),
+        substituters=tuple(map(str, caches or ())),
+        public_keys=tuple(map(str, keys or ())),
+        require_sigs=sigs not in {False, "false"},
     )
 
 
@@ -84,6 +103,11 @@ def valid_paths(paths: Sequence[str]) -> set[str]:
     if answer.code:
         raise ToolError(f"the Nix store cannot be read: {message_of(answer.stderr)}")
     return set(present) - set(answer.stdout.split())
+
+
+def show_derivations_argv(drvs: Sequence[str], *, recursive: bool) -> list[str]:
+    """Return the command that prints derivations in the store, or all that they need, as JSON."""
+    return [*_NIX_COMMAND, "show-derivation", *(["--recursive"] * recursive), *drvs]
 
 
 def requisites(output: str) -> list[str]:

@@ -1,0 +1,247 @@
+"""When builds are done: from earlier builds of their kind, else by the estimate of the matrix."""
+
+from __future__ import annotations
+
+import heapq
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from build_pytorch.base.console import counted
+from build_pytorch.build.build_backend import Step
+from build_pytorch.build.log_rules import OUT_OF_MEMORY
+from build_pytorch.build.pace import Duration
+from build_pytorch.build.schedule import Schedule, kind_of
+from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.matrix.tables import Build
+from build_pytorch.results.evidence import subject_of
+from build_pytorch.results.ledger import HOST, AnyEvent, Ended, Started
+
+LONGEST_BUILD: Final = 1e8  #: seconds; a longer build in the ledger is a mistake
+_LAST: Final = 5  #: builds of a kind that count
+_UNCERTAIN: Final = 0.4  #: the range around one build; that of n builds is narrower by sqrt(n)
+_OTHER_MACHINE: Final = 1.5  #: by which the range is wider, if cores or machine are others
+_CACHED: Final = 0.8  #: part of the objects that came from a compiler cache: such a build is short
+_SHORT: Final = 60.0  #: seconds; a shorter build without steps only found its result
+_MOST_CORES, _MOST_GIB = 4096, 1024  #: compile jobs, memory of one; more is a mistake
+_GIB: Final = 1 << 30
+_ESTIMATE: Final = 2.0  #: by which an estimate of the matrix may be wrong
+
+NO_BUILD: Final = "no build recorded"
+
+
+class _EndedBuild(Struct, frozen=True):
+    """A build that ended, and the compile jobs that it had (0: unknown)."""
+
+    ended: Ended
+    cores: int
+
+    @property
+    def hits(self) -> float:
+        """The part of its objects that came from a compiler cache."""
+        return self.ended.cache_hits / max(1, self.ended.cache_hits + self.ended.cache_misses)
+
+    def seconds(self, cores: int) -> float:
+        """Return how long it would have taken with so many compile jobs and nothing cached."""
+        compiled = (
+            self.ended.seconds / (1 - self.hits) if self.hits < _CACHED else self.ended.seconds
+        )
+        return compiled * self.cores / cores if self.cores and cores else compiled
+
+
+class BuildHistory:
+    """Earlier builds by kind: release, group and companion; builds with seeds apart.
+
+    What is no package, such as a seed, has a kind of its own.
+    """
+
+    def __init__(self, events: Iterable[AnyEvent], packages: Iterable[Package]) -> None:
+        self._kinds = {subject_of(package): kind_of(package) for package in packages}
+        self._built: dict[object, list[_EndedBuild]] = {}
+        self._memory: dict[object, list[_EndedBuild]] = {}
+        begun: dict[str, int] = {}
+        for event in events:
+            if isinstance(event, Started):
+                begun[event.attempt] = event.cores if 0 < event.cores <= _MOST_CORES else 0
+            elif isinstance(event, Ended):
+                record = _EndedBuild(event, 0 if event.where else begun.get(event.attempt, 0))
+                is_whole, kind = self._is_whole(event), self._kinds.get(event.subject)
+                if is_whole:
+                    key = self._key(event.subject, event.shared)
+                    self._built.setdefault(key, []).append(record)
+                if (is_whole and record.hits < _CACHED) or event.cause == OUT_OF_MEMORY:
+                    self._memory.setdefault(kind, []).append(record)
+        for records in (*self._built.values(), *self._memory.values()):
+            records.sort(key=lambda record: record.ended.at)
+
+    def _key(self, subject: tuple[str, str], shared: bool) -> object:
+        return self._kinds.get(subject, subject), shared
+
+    @staticmethod
+    def _is_whole(event: Ended) -> bool:
+        """Whether a package was built, and not only found."""
+        is_long = bool(event.steps) or ("+" in event.variant and event.seconds > _SHORT)
+        return event.outcome == "built" and is_long and 0 <= event.seconds < LONGEST_BUILD
+
+    def duration(
+        self, subject: tuple[str, str], cores: int, *, shared: bool
+    ) -> tuple[Duration, str] | None:
+        """Return how long a build takes with so many compile jobs (0: unknown), and the reason.
+
+        Builds on this machine with as many compile jobs count before others, and those that
+        compiled before those that found nearly everything in a cache.
+        """
+        records = self._built.get(self._key(subject, shared), [])
+        alike = [r for r in records if r.ended.host in {"", HOST} and r.cores == cores]
+        recent = (alike or records)[-_LAST:]
+        cached = [record for record in recent if record.hits >= _CACHED]
+        is_cached = 2 * len(cached) > len(recent)
+        used = cached if is_cached else [record for record in recent if record not in cached]
+        if not used:
+            return None
+        seconds = [record.seconds(cores) for record in used]
+        spread = 1 + _UNCERTAIN / len(seconds) ** 0.5
+        spread *= 1 if alike else _OTHER_MACHINE
+        likely = statistics.median(seconds)
+        low, high = min([*seconds, likely / spread]), max([*seconds, likely * spread])
+        reason = counted(len(used), "build") + " of its kind"
+        reason += "" if alike else " on another machine or with other --cores"
+        if is_cached:
+            high = max([high, *(r.seconds(cores) for r in recent if r not in cached)])
+            reason += ", most of it from a compiler cache"
+        return Duration(low, likely, high), reason
+
+    def limits(self, package: Package, memory: float) -> tuple[Build, str]:
+        """Return the limits of a build that has so many GiB, and why they are not the matrix's.
+
+        One compile job needs what it needed in earlier builds with no more of them, and no build
+        has as many as one that ran out of memory here since the last that did not.
+        """
+        limits, note = package.variant.release.build, ""
+        records = self._memory.get(kind_of(package), [])
+        known = [record for record in records[-_LAST:] if record.cores]
+        peaks = ((record.ended.peak_memory / _GIB / record.cores, record.cores) for record in known)
+        job, jobs = max((peak for peak in peaks if 0 < peak[0] < _MOST_GIB), default=(0.0, 0))
+        is_enough = (memory - limits.reserved_memory) / max(job, 1e-9) >= jobs
+        if job and (is_enough or job > limits.job_memory):
+            limits = replace(limits, job_memory=job)
+        failed: _EndedBuild | None = None
+        for record in (r for r in records if r.cores and r.ended.host in {"", HOST}):
+            if record.ended.outcome != "built":
+                failed = record
+            elif failed and record.cores >= failed.cores:
+                failed = None
+        if failed:
+            fewer = max(1, failed.cores // 2)
+            limits = replace(limits, max_jobs=min(limits.max_jobs, fewer))
+            when = failed.ended.at[:10]
+            note = f"memory: {failed.cores} compile jobs needed too much on {when}: {fewer} now"
+        return limits, note
+
+
+class PlannedBuild(Struct, frozen=True, kw_only=True):
+    """How long a build is expected to take, why, and when it ends after the start of the run.
+
+    Without a build and an estimate `seconds` is None, and the build counts as no time.
+    """
+
+    step: Step
+    seconds: Duration | None
+    reason: str
+    is_recorded: bool
+    end: Duration = Duration(0, 0, 0)
+    after: str = ""  #: the id of the build whose end it waits for; empty at the beginning
+
+
+class Forecast(Struct, frozen=True, kw_only=True):
+    """What a run is expected to take, with so many builds at once."""
+
+    builds: tuple[PlannedBuild, ...] = ()
+    builders: int = 1
+
+    @property
+    def end(self) -> Duration:
+        """Seconds from the start of the run to its end."""
+        ends = [msgspec.structs.astuple(build.end) for build in self.builds] or [(0, 0, 0)]
+        return Duration(*map(max, zip(*ends, strict=True)))
+
+    @property
+    def critical_path(self) -> list[str]:
+        """The ids of the builds that wait for each other and decide the end."""
+        by_id = {build.step.id: build for build in self.builds}
+        last = max(self.builds, key=lambda build: build.end.likely, default=None)
+        found: list[str] = []
+        while last:
+            found.insert(0, last.step.id)
+            last = by_id.get(last.after)
+        return found
+
+
+def forecast(
+    history: BuildHistory,
+    steps: Sequence[Step],
+    cores: int,
+    builders: int,
+    core_hours: Mapping[str, float],
+) -> Forecast:
+    """Return when builds with so many compile jobs are done, in the order of a run.
+
+    `core_hours`: the estimates of the matrix by name of the step.
+    """
+    builds = []
+    for step in steps:
+        here = 0 if step.builders else cores
+        found = history.duration(step.subject, here, shared=step.reads_seeds)
+        seconds, reason = found or (None, NO_BUILD)
+        if not found and here and (estimate := core_hours.get(step.name)):
+            likely = 3600 * estimate / cores
+            seconds = Duration(likely / _ESTIMATE, likely, likely * _ESTIMATE)
+            reason += "; estimate of matrix.toml"
+        reason += "" if seconds else ", counts as no time"
+        builds.append(
+            PlannedBuild(step=step, seconds=seconds, reason=reason, is_recorded=bool(found))
+        )
+    times = [msgspec.structs.astuple(b.seconds or Duration(0, 0, 0)) for b in builds]
+    low, likely_ends, high = (
+        _ends(steps, [several[which] for several in times], builders) for which in range(3)
+    )
+    return Forecast(
+        builds=tuple(
+            replace(
+                build,
+                end=Duration(low[i][0], likely_ends[i][0], high[i][0]),
+                after=likely_ends[i][1],
+            )
+            for i, build in enumerate(builds)
+        ),
+        builders=builders,
+    )
+
+
+def _ends(
+    steps: Sequence[Step], seconds: Sequence[float], builders: int
+) -> list[tuple[float, str]]:
+    """Return when each step ends, and the id of the step whose end it waited for.
+
+    The schedule of a run decides what begins next.
+    """
+    takes = {step.name: taken for step, taken in zip(steps, seconds, strict=True)}
+    schedule = Schedule(steps, builders, 1, 0.0, is_shared=False)
+    running: list[tuple[float, int, Step]] = []
+    found: dict[str, tuple[float, str]] = {}
+    ended: list[Variant] = []
+    now, last = 0.0, ""
+    while True:
+        while begun := schedule.take(now, [each[2] for each in running], ended, len(running)):
+            for step in begun:
+                found[step.name] = now + takes[step.name], last
+                heapq.heappush(running, (found[step.name][0], len(found), step))
+        if not running:
+            return [found[step.name] for step in steps]
+        now, _, step = heapq.heappop(running)
+        last = step.id
+        ended += [step.variant] if step.is_variant else []
