@@ -18,6 +18,7 @@ import pytest
 from conftest import PROJECT, WHOLE, Project, error_line
 from world import Site, programs
 
+from build_pytorch.cli.matrix_change import plan_files
 from build_pytorch.generate.new_project import project_files
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.sources.matrix_additions import Draft
@@ -255,6 +256,17 @@ def test_what_is_added_to_a_new_project_has_its_rules(gpu: str) -> None:
     for variant in draft.matrix.variants:
         like = next(each for each in matrix.variants if each.short_id == variant.short_id)
         assert {r.id for r in variant.effects.rules} == {r.id for r in like.effects.rules}
+
+
+def test_the_first_companion_of_a_project_brings_what_its_recipe_imports(tmp_path: Path) -> None:
+    matrix = matrix_reader.parse(WHOLE)
+    text = project_files(matrix, matrix.variants[0], ci=False)["matrix.toml"]
+    (tmp_path / "matrix.toml").write_text(text)
+    old = matrix_reader.load(tmp_path)
+    draft = Draft(old)
+    draft.add_companion("torchvision", "")
+    new = matrix_reader.parse(draft.text, root=tmp_path)
+    assert "nix/companion.nix" in {change.path for change in plan_files(old, new)}
 
 
 def test_demo_wants_a_new_folder_and_linux(project: Project, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, print_
 from build_pytorch.cli.commands import AddOptions, BumpOptions, ChangeOptions
 from build_pytorch.cli.rebuild_report import print_rebuilds
 from build_pytorch.generate import docs, rendering
-from build_pytorch.generate.phase_plan import plan_recipe
+from build_pytorch.generate.phase_plan import plan_recipe, shared_files
 from build_pytorch.generate.recipes import nixpkgs_imports
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
@@ -41,6 +41,8 @@ def plan_files(old: Matrix, new: Matrix) -> list[Change]:
     texts = rendering.texts(new)
     changes = [matrix_editor.change(old.root / paths.MATRIX, old.text, new.text)]
     changes += [plan_recipe(new, tree, each, texts[each.path]) for each in new.packages]
+    # The first companion of a project imports a function that other recipes do not.
+    changes += [it for it in shared_files(new, tree) if it.action is Action.CREATE]
     imports = nixpkgs_imports(new, texts)
     changes += [plan_text(tree, path, texts[path]) for path in imports]
     kept = {*imports, *(package.path for package in new.packages)}

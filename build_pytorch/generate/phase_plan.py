@@ -111,7 +111,7 @@ def _leftover(tree: Tree, path: str) -> Change | None:
     return Change(path=path, action=Action.DELETE, reason=reason, old=old)
 
 
-def _shared_files(matrix: Matrix, tree: Tree) -> Iterator[Change]:
+def shared_files(matrix: Matrix, tree: Tree) -> Iterator[Change]:
     """Plan copies of the files that recipes and release.nix import, unless the tree has its own."""
     names = paths.SHARED_NIX if (tree.root / paths.MATRIX).exists() else ()
     for path in (*names, *([paths.COMPANION_FUNCTION] if matrix.companions else [])):
@@ -129,7 +129,7 @@ def _recipes(phase: Phase, matrix: Matrix, tree: Tree, release: str) -> Iterator
         if variants[0].phase is phase and release in {"", variants[0].release_name}:
             yield plan_text(tree, path, texts[path])
     if matrix.variants[0].phase is phase:
-        yield from _shared_files(matrix, tree)
+        yield from shared_files(matrix, tree)
     for package in matrix.packages:
         if package.phase is phase and release in {"", package.release_name}:
             yield plan_recipe(matrix, tree, package, texts[package.path])
