@@ -136,10 +136,11 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     with files.write_errors(root / report):
         outputs.make_state(root)
         files.write_all(root, {report: whole})
+    signed = ""
     if event:
         book.append(event)
-    signed = f"{report.removesuffix('.json')}.signed.json" if event and key else ""
     if event and key:
+        signed = f"{report.removesuffix('.json')}.signed.json"
         line = signed_test.sign(root, event, whole, run, key)
         with files.write_errors(root / signed):
             files.write_all(root, {signed: line})

@@ -53,13 +53,18 @@ def read(path: Path, trusted_keys: Sequence[str]) -> Iterator[AnyEvent]:
 
 
 def signed_tests(path: Path, trusted_keys: Sequence[str]) -> Iterator[Tested | str]:
-    """Yield the test in each line of a file, or why it does not hold.
+    """Yield the test in each line of a file, or why it does not hold; nothing after other text.
 
     Raises BuildPytorchError if the file cannot be read.
     """
     for line in _content(path).splitlines() or [b""]:
         try:
-            yield _signed_test(foreign_json.decode(line, max_bytes=_LONGEST), trusted_keys)
+            document = foreign_json.decode(line, max_bytes=_LONGEST)
+        except ValueError as error:
+            yield f"not a file that --sign wrote: {error}"
+            return
+        try:
+            yield _signed_test(document, trusted_keys)
         except ValueError as error:
             yield shortened(str(error), 200)
 

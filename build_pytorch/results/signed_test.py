@@ -82,7 +82,9 @@ def sign(root: Path, event: Tested, report: bytes, run: RunFacts, key: SigningKe
     )
     statement = _Statement(
         subject=(_Subject(event.output, _Digests(nar_hash)),),
-        predicate=msgspec.to_builtins(replace(event, host=HOST, signed=facts)),
+        predicate=msgspec.to_builtins(
+            replace(event, host=HOST, signed=facts, reason=shortened(event.reason, _LONGEST // 8))
+        ),
     )
     payload = msgspec.json.encode(statement)
     signature = base64.b64encode(key.sign(_signed_bytes(PAYLOAD_TYPE, payload))).decode()
