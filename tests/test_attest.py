@@ -408,7 +408,10 @@ def test_only_the_trusted_key_itself_opens_a_statement(machine: GpuMachine, tmp_
 
 MISTAKES: dict[str, tuple[Change, str]] = {
     "a second subject": (twice, "length <= 1 - at `$.subject`"),
-    "a hash of another kind": (put("subject.0.digest", {"sha1": "x"}), "field `narHash`"),
+    "a hash of another kind": (
+        put("subject.0.digest", {"sha1": "x"}),
+        "the test is not one of its subject",
+    ),
     "a hash that is none": (no_hash, "Expected `str` matching regex '^sha256-"),
     "other files than its subject": (
         put("subject.0.digest.narHash", OTHER_HASH),
