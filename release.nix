@@ -5,11 +5,14 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:04f6ee0584c25c7db1dc8cfed0c671feb165f1fa4a20b859c7776e22d04b6c59
+# Digest of this file, with zeros in place of it: sha256:f5c86564f40b3fcc4f9a82abeaa2c20989ee35e6a474a122da9f6c7618a1c499
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
   impossibleHosts ? true
+
+  # Only the packages for a platform, such as "x86_64-linux"; null: all
+, platform ? null
 
   # Whether variants take the objects that they have in common from compiler caches (seeds), which
   # are derivations of this set, too. All results are other store paths than without it.
@@ -33,7 +36,35 @@ let
   nixpkgs_nightly-gpu-aarch64-linux = import ./nix/nixpkgs/nightly-gpu-aarch64-linux.nix;
   nixpkgs_nightly-gpu-aarch64-linux-2 = import ./nix/nixpkgs/nightly-gpu-aarch64-linux-2.nix;
 
-  variants = {
+  on = of: packages: if platform == null || platform == of then packages else { };
+
+  variants = on "aarch64-linux" {
+    "pytorch-python313-cuda13_0-sm110-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; };
+    "pytorch-python313-cuda13_0-sm110-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; };
+    "pytorch-python313-cuda13_0-sm121-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
+    "pytorch-python313-cuda13_0-sm121-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
+    "pytorch-python313-cuda13_0-sm103-armv9" = import ./releases/cuda13_0-grace/.flox/pkgs/pytorch-python313-cuda13_0-sm103-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
+    "pytorch-python313-cuda13_0-sm100-armv9" = import ./releases/cuda13_0-grace/.flox/pkgs/pytorch-python313-cuda13_0-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
+    "pytorch-python313-cuda13_0-sm90-armv9" = import ./releases/cuda13_0-grace/.flox/pkgs/pytorch-python313-cuda13_0-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
+    "pytorch-python313-cuda12_8-sm120-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
+    "pytorch-python313-cuda12_8-sm120-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
+    "pytorch-python313-cuda12_8-sm100-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
+    "pytorch-python313-cuda12_8-sm100-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
+    "pytorch-python313-cuda12_8-sm90-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
+    "pytorch-python313-cuda12_8-sm90-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
+    "pytorch-python313-cuda12_8-sm89-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
+    "pytorch-python313-cuda12_8-sm89-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
+    "pytorch-python313-cuda12_8-sm86-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
+    "pytorch-python313-cuda12_8-sm86-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
+    "pytorch-python313-cuda12_8-sm80-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
+    "pytorch-python313-cuda12_8-sm80-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
+    "pytorch-python313-cuda12_8-sm75-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
+    "pytorch-python313-cuda12_8-sm75-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
+    "pytorch-python313-torch28-cpu-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-aarch64-linux; };
+    "pytorch-python313-torch28-cpu-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-aarch64-linux; };
+    "pytorch-python313-cuda13_0-sm121-armv9-nightly" = import ./releases/nightly/.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9-nightly.nix { nixpkgs_pinned = nixpkgs_nightly-gpu-aarch64-linux; };
+    "pytorch-python313-cuda13_0-sm121-armv9-nightly-wrapper" = import ./releases/nightly/.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9-nightly-wrapper.nix { nixpkgs_pinned = nixpkgs_nightly-gpu-aarch64-linux-2; };
+  } // on "x86_64-linux" {
     "pytorch-python313-cuda13_0-sm120-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
     "pytorch-python313-cuda13_0-sm120-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
     "pytorch-python313-cuda13_0-sm120-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
@@ -62,17 +93,10 @@ let
     "pytorch-python313-cuda13_0-sm80-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
     "pytorch-python313-cuda13_0-sm80-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
     "pytorch-python313-cuda13_0-sm80-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
-    "pytorch-python313-cuda13_0-sm110-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; };
-    "pytorch-python313-cuda13_0-sm110-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; };
-    "pytorch-python313-cuda13_0-sm121-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
-    "pytorch-python313-cuda13_0-sm121-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
     "pytorch-python313-cpu-avx2" = import ./.flox/pkgs/pytorch-python313-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; };
     "pytorch-python313-cpu-avx512" = import ./.flox/pkgs/pytorch-python313-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; };
     "pytorch-python313-cpu-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; };
     "pytorch-python313-cpu-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; };
-    "pytorch-python313-cuda13_0-sm103-armv9" = import ./releases/cuda13_0-grace/.flox/pkgs/pytorch-python313-cuda13_0-sm103-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
-    "pytorch-python313-cuda13_0-sm100-armv9" = import ./releases/cuda13_0-grace/.flox/pkgs/pytorch-python313-cuda13_0-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
-    "pytorch-python313-cuda13_0-sm90-armv9" = import ./releases/cuda13_0-grace/.flox/pkgs/pytorch-python313-cuda13_0-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
     "pytorch-python313-cuda12_8-sm120-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "pytorch-python313-cuda12_8-sm120-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "pytorch-python313-cuda12_8-sm120-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; };
@@ -110,31 +134,13 @@ let
     "pytorch-python313-cuda12_8-sm75-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "pytorch-python313-cuda12_8-sm61-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux-2; };
     "pytorch-python313-cuda12_8-sm61-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux-2; };
-    "pytorch-python313-cuda12_8-sm120-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "pytorch-python313-cuda12_8-sm120-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "pytorch-python313-cuda12_8-sm100-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "pytorch-python313-cuda12_8-sm100-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "pytorch-python313-cuda12_8-sm90-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "pytorch-python313-cuda12_8-sm90-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "pytorch-python313-cuda12_8-sm89-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "pytorch-python313-cuda12_8-sm89-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "pytorch-python313-cuda12_8-sm86-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "pytorch-python313-cuda12_8-sm86-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "pytorch-python313-cuda12_8-sm80-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "pytorch-python313-cuda12_8-sm80-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "pytorch-python313-cuda12_8-sm75-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "pytorch-python313-cuda12_8-sm75-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
     "pytorch-python313-torch28-cpu-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-x86_64-linux; };
     "pytorch-python313-torch28-cpu-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-x86_64-linux; };
     "pytorch-python313-torch28-cpu-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-x86_64-linux; };
     "pytorch-python313-torch28-cpu-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-x86_64-linux; };
-    "pytorch-python313-torch28-cpu-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-aarch64-linux; };
-    "pytorch-python313-torch28-cpu-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-aarch64-linux; };
-    "pytorch-python313-cuda13_0-sm121-armv9-nightly" = import ./releases/nightly/.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9-nightly.nix { nixpkgs_pinned = nixpkgs_nightly-gpu-aarch64-linux; };
-    "pytorch-python313-cuda13_0-sm121-armv9-nightly-wrapper" = import ./releases/nightly/.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9-nightly-wrapper.nix { nixpkgs_pinned = nixpkgs_nightly-gpu-aarch64-linux-2; };
   };
 
-  impossible = {
+  impossible = on "x86_64-linux" {
     "pytorch-python313-cuda13_0-sm121-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
     "pytorch-python313-cuda13_0-sm121-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
     "pytorch-python313-cuda13_0-sm121-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
@@ -308,7 +314,54 @@ let
     else plain;
 
   # Packages for the PyTorch of one variant each
-  companions = {
+  companions = on "aarch64-linux" {
+    "torchvision-python313-cuda13_0-sm110-armv8_2" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm110-armv8_2"; };
+    "torchaudio-python313-cuda13_0-sm110-armv8_2" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm110-armv8_2"; };
+    "torchvision-python313-cuda13_0-sm110-armv9" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm110-armv9"; };
+    "torchaudio-python313-cuda13_0-sm110-armv9" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm110-armv9"; };
+    "torchvision-python313-cuda13_0-sm121-armv8_2" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm121-armv8_2"; };
+    "torchaudio-python313-cuda13_0-sm121-armv8_2" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm121-armv8_2"; };
+    "torchvision-python313-cuda13_0-sm121-armv9" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm121-armv9"; };
+    "torchaudio-python313-cuda13_0-sm121-armv9" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm121-armv9"; };
+    "torchvision-python313-cuda13_0-sm103-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchvision-python313-cuda13_0-sm103-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm103-armv9"; };
+    "torchaudio-python313-cuda13_0-sm103-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm103-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm103-armv9"; };
+    "torchvision-python313-cuda13_0-sm100-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchvision-python313-cuda13_0-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm100-armv9"; };
+    "torchaudio-python313-cuda13_0-sm100-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm100-armv9"; };
+    "torchvision-python313-cuda13_0-sm90-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchvision-python313-cuda13_0-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm90-armv9"; };
+    "torchaudio-python313-cuda13_0-sm90-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm90-armv9"; };
+    "torchvision-python313-cuda12_8-sm120-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-armv8_2"; };
+    "torchaudio-python313-cuda12_8-sm120-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-armv8_2"; };
+    "torchvision-python313-cuda12_8-sm120-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm120-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-armv9"; };
+    "torchaudio-python313-cuda12_8-sm120-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm120-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-armv9"; };
+    "torchvision-python313-cuda12_8-sm100-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm100-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm100-armv8_2"; };
+    "torchaudio-python313-cuda12_8-sm100-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm100-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm100-armv8_2"; };
+    "torchvision-python313-cuda12_8-sm100-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm100-armv9"; };
+    "torchaudio-python313-cuda12_8-sm100-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm100-armv9"; };
+    "torchvision-python313-cuda12_8-sm90-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm90-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm90-armv8_2"; };
+    "torchaudio-python313-cuda12_8-sm90-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm90-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm90-armv8_2"; };
+    "torchvision-python313-cuda12_8-sm90-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm90-armv9"; };
+    "torchaudio-python313-cuda12_8-sm90-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm90-armv9"; };
+    "torchvision-python313-cuda12_8-sm89-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm89-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm89-armv8_2"; };
+    "torchaudio-python313-cuda12_8-sm89-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm89-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm89-armv8_2"; };
+    "torchvision-python313-cuda12_8-sm89-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm89-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm89-armv9"; };
+    "torchaudio-python313-cuda12_8-sm89-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm89-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm89-armv9"; };
+    "torchvision-python313-cuda12_8-sm86-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm86-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm86-armv8_2"; };
+    "torchaudio-python313-cuda12_8-sm86-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm86-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm86-armv8_2"; };
+    "torchvision-python313-cuda12_8-sm86-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm86-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm86-armv9"; };
+    "torchaudio-python313-cuda12_8-sm86-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm86-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm86-armv9"; };
+    "torchvision-python313-cuda12_8-sm80-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm80-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm80-armv8_2"; };
+    "torchaudio-python313-cuda12_8-sm80-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm80-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm80-armv8_2"; };
+    "torchvision-python313-cuda12_8-sm80-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm80-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm80-armv9"; };
+    "torchaudio-python313-cuda12_8-sm80-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm80-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm80-armv9"; };
+    "torchvision-python313-cuda12_8-sm75-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm75-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm75-armv8_2"; };
+    "torchaudio-python313-cuda12_8-sm75-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm75-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm75-armv8_2"; };
+    "torchvision-python313-cuda12_8-sm75-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm75-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm75-armv9"; };
+    "torchaudio-python313-cuda12_8-sm75-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm75-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm75-armv9"; };
+    "torchvision-python313-torch28-cpu-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-torch28-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-aarch64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-armv8_2"; };
+    "torchaudio-python313-torch28-cpu-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-torch28-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-aarch64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-armv8_2"; };
+    "torchvision-python313-torch28-cpu-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-torch28-cpu-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-aarch64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-armv9"; };
+    "torchaudio-python313-torch28-cpu-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-torch28-cpu-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-aarch64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-armv9"; };
+  } // on "x86_64-linux" {
     "torchvision-python313-cuda13_0-sm120-avx2" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx2"; };
     "torchaudio-python313-cuda13_0-sm120-avx2" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx2"; };
     "torchvision-python313-cuda13_0-sm120-avx512" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx512"; };
@@ -365,14 +418,6 @@ let
     "torchaudio-python313-cuda13_0-sm80-avx512bf16" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm80-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm80-avx512bf16"; };
     "torchvision-python313-cuda13_0-sm80-avx512vnni" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm80-avx512vnni"; };
     "torchaudio-python313-cuda13_0-sm80-avx512vnni" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm80-avx512vnni"; };
-    "torchvision-python313-cuda13_0-sm110-armv8_2" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm110-armv8_2"; };
-    "torchaudio-python313-cuda13_0-sm110-armv8_2" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm110-armv8_2"; };
-    "torchvision-python313-cuda13_0-sm110-armv9" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm110-armv9"; };
-    "torchaudio-python313-cuda13_0-sm110-armv9" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm110-armv9"; };
-    "torchvision-python313-cuda13_0-sm121-armv8_2" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm121-armv8_2"; };
-    "torchaudio-python313-cuda13_0-sm121-armv8_2" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm121-armv8_2"; };
-    "torchvision-python313-cuda13_0-sm121-armv9" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm121-armv9"; };
-    "torchaudio-python313-cuda13_0-sm121-armv9" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm121-armv9"; };
     "torchvision-python313-cpu-avx2" = import ./companions/.flox/pkgs/torchvision-python313-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-cpu-avx2"; };
     "torchaudio-python313-cpu-avx2" = import ./companions/.flox/pkgs/torchaudio-python313-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-cpu-avx2"; };
     "torchvision-python313-cpu-avx512" = import ./companions/.flox/pkgs/torchvision-python313-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-cpu-avx512"; };
@@ -381,12 +426,6 @@ let
     "torchaudio-python313-cpu-avx512bf16" = import ./companions/.flox/pkgs/torchaudio-python313-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-cpu-avx512bf16"; };
     "torchvision-python313-cpu-avx512vnni" = import ./companions/.flox/pkgs/torchvision-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-cpu-avx512vnni"; };
     "torchaudio-python313-cpu-avx512vnni" = import ./companions/.flox/pkgs/torchaudio-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-cpu-avx512vnni"; };
-    "torchvision-python313-cuda13_0-sm103-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchvision-python313-cuda13_0-sm103-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm103-armv9"; };
-    "torchaudio-python313-cuda13_0-sm103-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm103-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm103-armv9"; };
-    "torchvision-python313-cuda13_0-sm100-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchvision-python313-cuda13_0-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm100-armv9"; };
-    "torchaudio-python313-cuda13_0-sm100-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm100-armv9"; };
-    "torchvision-python313-cuda13_0-sm90-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchvision-python313-cuda13_0-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm90-armv9"; };
-    "torchaudio-python313-cuda13_0-sm90-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm90-armv9"; };
     "torchvision-python313-cuda12_8-sm120-avx" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm120-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-avx"; };
     "torchaudio-python313-cuda12_8-sm120-avx" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm120-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-avx"; };
     "torchvision-python313-cuda12_8-sm120-avx2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-avx2"; };
@@ -461,34 +500,6 @@ let
     "torchaudio-python313-cuda12_8-sm61-avx" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm61-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux-2; torch_of_variant = torches."pytorch-python313-cuda12_8-sm61-avx"; };
     "torchvision-python313-cuda12_8-sm61-avx2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm61-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux-2; torch_of_variant = torches."pytorch-python313-cuda12_8-sm61-avx2"; };
     "torchaudio-python313-cuda12_8-sm61-avx2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm61-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux-2; torch_of_variant = torches."pytorch-python313-cuda12_8-sm61-avx2"; };
-    "torchvision-python313-cuda12_8-sm120-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-armv8_2"; };
-    "torchaudio-python313-cuda12_8-sm120-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-armv8_2"; };
-    "torchvision-python313-cuda12_8-sm120-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm120-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-armv9"; };
-    "torchaudio-python313-cuda12_8-sm120-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm120-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-armv9"; };
-    "torchvision-python313-cuda12_8-sm100-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm100-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm100-armv8_2"; };
-    "torchaudio-python313-cuda12_8-sm100-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm100-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm100-armv8_2"; };
-    "torchvision-python313-cuda12_8-sm100-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm100-armv9"; };
-    "torchaudio-python313-cuda12_8-sm100-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm100-armv9"; };
-    "torchvision-python313-cuda12_8-sm90-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm90-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm90-armv8_2"; };
-    "torchaudio-python313-cuda12_8-sm90-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm90-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm90-armv8_2"; };
-    "torchvision-python313-cuda12_8-sm90-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm90-armv9"; };
-    "torchaudio-python313-cuda12_8-sm90-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm90-armv9"; };
-    "torchvision-python313-cuda12_8-sm89-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm89-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm89-armv8_2"; };
-    "torchaudio-python313-cuda12_8-sm89-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm89-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm89-armv8_2"; };
-    "torchvision-python313-cuda12_8-sm89-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm89-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm89-armv9"; };
-    "torchaudio-python313-cuda12_8-sm89-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm89-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm89-armv9"; };
-    "torchvision-python313-cuda12_8-sm86-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm86-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm86-armv8_2"; };
-    "torchaudio-python313-cuda12_8-sm86-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm86-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm86-armv8_2"; };
-    "torchvision-python313-cuda12_8-sm86-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm86-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm86-armv9"; };
-    "torchaudio-python313-cuda12_8-sm86-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm86-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm86-armv9"; };
-    "torchvision-python313-cuda12_8-sm80-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm80-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm80-armv8_2"; };
-    "torchaudio-python313-cuda12_8-sm80-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm80-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm80-armv8_2"; };
-    "torchvision-python313-cuda12_8-sm80-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm80-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm80-armv9"; };
-    "torchaudio-python313-cuda12_8-sm80-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm80-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm80-armv9"; };
-    "torchvision-python313-cuda12_8-sm75-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm75-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm75-armv8_2"; };
-    "torchaudio-python313-cuda12_8-sm75-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm75-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm75-armv8_2"; };
-    "torchvision-python313-cuda12_8-sm75-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm75-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm75-armv9"; };
-    "torchaudio-python313-cuda12_8-sm75-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm75-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm75-armv9"; };
     "torchvision-python313-torch28-cpu-avx2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-torch28-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-avx2"; };
     "torchaudio-python313-torch28-cpu-avx2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-torch28-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-avx2"; };
     "torchvision-python313-torch28-cpu-avx512" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-torch28-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-avx512"; };
@@ -497,13 +508,9 @@ let
     "torchaudio-python313-torch28-cpu-avx512bf16" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-torch28-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-avx512bf16"; };
     "torchvision-python313-torch28-cpu-avx512vnni" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-torch28-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-avx512vnni"; };
     "torchaudio-python313-torch28-cpu-avx512vnni" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-torch28-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-avx512vnni"; };
-    "torchvision-python313-torch28-cpu-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-torch28-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-aarch64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-armv8_2"; };
-    "torchaudio-python313-torch28-cpu-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-torch28-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-aarch64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-armv8_2"; };
-    "torchvision-python313-torch28-cpu-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-torch28-cpu-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-aarch64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-armv9"; };
-    "torchaudio-python313-torch28-cpu-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-torch28-cpu-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-aarch64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-armv9"; };
   };
 
-  impossibleCompanions = {
+  impossibleCompanions = on "x86_64-linux" {
     "torchvision-python313-cuda13_0-sm121-avx2" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm121-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm121-avx2"; };
     "torchaudio-python313-cuda13_0-sm121-avx2" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm121-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm121-avx2"; };
     "torchvision-python313-cuda13_0-sm121-avx512" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm121-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm121-avx512"; };

@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import tomlkit
@@ -25,6 +26,7 @@ from build_pytorch.cli.entry import guarded
 from build_pytorch.matrix import source_tables
 
 FILE: Final = "companion_versions.toml"
+COMPANIONS: Final = Path(source_tables.__file__).with_name(FILE)
 _PIP: Final = (sys.executable, "-m", "pip")
 _WHEEL: Final = ("--only-binary", ":all:", "--python-version", "3.12")
 _PLATFORMS: Final = ("manylinux_2_28_x86_64", "manylinux2014_x86_64")
@@ -107,7 +109,7 @@ def file_text(old: str, rows: Mapping[str, Mapping[str, str]], today: str) -> st
 
 def main(argv: Iterable[str] | None = None) -> int:
     """Read the named packages again, by default all; the file is written once, at the end."""
-    path = source_tables.COMPANIONS
+    path = COMPANIONS
     document = tomlkit.parse(files.read_named(path).decode()).unwrap()
     known = {name: each["torch"] for name, each in document["versions"].items()}
     parser = argparse.ArgumentParser(prog="nox -s companion-versions --")

@@ -11,8 +11,6 @@ import companion_versions
 import pytest
 from companion_versions import file_text, required, table_in
 
-from build_pytorch.matrix import source_tables
-
 needs_pip = pytest.mark.skipif(not importlib.util.find_spec("pip"), reason="no pip")
 TABLE = """
 | `torchcodec`       | `torch`            | Python              |
@@ -39,7 +37,7 @@ def test_metadata_and_a_table_name_the_pytorch() -> None:
 
 
 def test_the_file_keeps_its_comments_and_has_the_new_rows() -> None:
-    old = source_tables.COMPANIONS.read_text()
+    old = companion_versions.COMPANIONS.read_text()
     checked = tomllib.loads(old)["versions"]["torchvision"]["checked"]
     known = tomllib.loads(old)["versions"]["torchvision"]["torch"]
     assert file_text(old, {"torchvision": known}, checked) == old
@@ -66,7 +64,7 @@ def test_what_metadata_do_not_state_is_kept(
     rows = '"1.0.0" = "==9.0.0"\n"1.1.0" = ">=9.9"\n'
     head = '[versions.torchvision]\nchecked = ""\n\n[versions.torchvision.torch]\n'
     path.write_text(f'{head}{rows}\n[versions.torchaudio.torch]\n"2.8.0" = "==2.8.0"\n')
-    monkeypatch.setattr(source_tables, "COMPANIONS", path)
+    monkeypatch.setattr(companion_versions, "COMPANIONS", path)
     assert companion_versions.main(["torchvision"]) == 0
     found = tomllib.loads(path.read_text())["versions"]["torchvision"]["torch"]
     assert found == {"1.0.0": "==9.8.0", "1.1.0": ">=9.9"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -123,7 +124,7 @@ MISTAKES: dict[str, Callable[[str], str]] = {
     "a package missing": gone('"pytorch-python313-cpu-avx2" = import'),
     "a package too many": swap('    "pytorch-python313-cpu-avx2"', '    "other" = { name = "x-y"; system = ""; };\n    "pytorch-python313-cpu-avx2"'),
     "impossible hosts left out": swap("impossibleHosts ? true", "impossibleHosts ? false"),
-    "no function": both(swap("{\n  # Whether", "let\n  # Whether"), swap("? true\n", "= true;\n"), swap(", share ? false", "share = false;"), swap(", reproducibleCuda ? false\n}:", "reproducibleCuda = false; in")),
+    "no function": both(swap("{\n  # Whether", "let\n  # Whether"), swap("? true\n", "= true;\n"), swap(", platform ? null", "platform = null;"), swap(", share ? false", "share = false;"), swap(", reproducibleCuda ? false\n}:", "reproducibleCuda = false; in")),
     "an error thrown": swap("\nin\n", '\nin\nthrow "no" //'),
     "a file of this machine read": swap("\nin\n", "\nin\nbuiltins.seq (builtins.readFile ./matrix.toml)"),
     "the network": swap("\nin\n", '\nin\nbuiltins.seq (builtins.fetchurl "http://example.org")'),
@@ -206,6 +207,23 @@ def test_release_nix_names_the_recipe_that_it_lacks(
 PURE = ("nix", "--extra-experimental-features", "nix-command flakes", "eval")
 
 
+def require_whole_flake(site: Site, root: Path) -> None:  # noqa: F811
+    """Each output of flake.nix is evaluated, without a build."""
+    names = "x: builtins.mapAttrs (_: builtins.attrNames) x"
+    possible = [it for it in (*FEW.variants, *FEW.companions) if not it.impossible]
+    wanted: dict[str, list[str]] = {}
+    for package in possible:
+        wanted.setdefault(package.platform, []).append(package.attribute)
+    for output in ("packages", "hydraJobs"):
+        found = json.loads(site.nix(*PURE, "--json", f"path:{root}#{output}", "--apply", names))
+        assert found == {platform: sorted(its) for platform, its in wanted.items()}
+    for platform in wanted:
+        program = site.nix(*PURE, "--raw", f"path:{root}#apps.{platform}.recommend.program")
+        assert program.endswith("-torch-for-me/bin/torch-for-me")
+        check = site.nix(*PURE, "--raw", f"path:{root}#checks.{platform}.recommend.drvPath")
+        assert check.endswith("-recommend.drv")
+
+
 @pytest.mark.slow
 @needs_nix
 @pytest.mark.skipif(programs() is not None, reason=programs() or "")
@@ -213,10 +231,13 @@ def test_restricted_evaluation_needs_an_allowed_uri_and_pure_evaluation_a_hash(
     site: Site,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    """As docs/explanation/binaries.md says, against a site that answers for GitHub."""
+    """As docs/explanation/binaries.md says, against a site that answers for GitHub.
+
+    flake.nix has the packages of release.nix.
+    """
     url = FEW.pins["early_2026"].address
     hash_ = to_sri(site.nix("nix-prefetch-url", "--unpack", url).strip())
-    name = FEW.variants[0].package
+    name = next(variant.package for variant in FEW.variants if not variant.impossible)
     for text, is_hashed in (
         (TEXT, False),
         (TEXT.replace('sha256 = ""', f'sha256 = "{hash_}"'), True),
@@ -225,7 +246,7 @@ def test_restricted_evaluation_needs_an_allowed_uri_and_pure_evaluation_a_hash(
         root.mkdir()
         of = f'sha256_of = "{FEW.pins["early_2026"].rev}"' if is_hashed else 'sha256_of = ""'
         written(root, matrix_reader.parse(text.replace('sha256_of = ""', of)))
-        (root / "flake.nix").write_text("{ outputs = _: { jobs = import ./release.nix { }; }; }")
+        shutil.copy(PROJECT / "flake.nix", root)
         restricted = ("nix-instantiate", "--restrict-eval", "-I", ".", "release.nix", "-A", name)
         allowed = ("--option", "allowed-uris", "https://github.com/")
         with pytest.raises(subprocess.CalledProcessError) as caught:
@@ -233,9 +254,10 @@ def test_restricted_evaluation_needs_an_allowed_uri_and_pure_evaluation_a_hash(
         assert "is forbidden in restricted mode" in caught.value.stderr
         derivation = site.nix(*restricted, *allowed, cwd=root).strip()
         assert derivation.endswith(".drv")
-        flake = (*PURE, "--raw", f"path:{root}#jobs.{name}.drvPath")
+        flake = (*PURE, "--raw", f"path:{root}#packages.x86_64-linux.{name}.drvPath")
         if is_hashed:
             assert site.nix(*flake) == derivation
+            require_whole_flake(site, root)
             continue
         with pytest.raises(subprocess.CalledProcessError) as caught:
             site.nix(*flake)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import pkgutil
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
@@ -103,6 +104,11 @@ def open_named(path: Path, *, or_stdin: bool = False) -> int:
     if or_stdin and (str(path) == "/dev/stdin" or path.parent == Path("/dev/fd")):
         return os.open(path, os.O_RDONLY)
     return _open_regular(path, os.O_RDONLY)
+
+
+def own_text(package: str, name: str) -> str:
+    """Return a table that is beside the modules of a package of ours, which may be in a zip."""
+    return (pkgutil.get_data(package, name) or b"").decode()
 
 
 def create_below(root: Path, name: str | PurePath) -> BinaryIO:

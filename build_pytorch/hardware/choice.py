@@ -83,6 +83,11 @@ class Choice(Struct, frozen=True, kw_only=True):
     """What a user should know, and what decides nothing."""
 
     @property
+    def runs(self) -> bool:
+        """Whether a variant of the matrix runs; one for one GPU of several is enough."""
+        return any(answer.best for answer in self.answers)
+
+    @property
     def first(self) -> ChosenBuild | None:
         """The build that is shown first: the best, or the one after an update that comes first."""
         return self.update.build if self.update and self.update.is_first else self.best

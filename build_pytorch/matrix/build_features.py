@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -59,7 +58,7 @@ class LackingFeature(msgspec.Struct, frozen=True):
 @functools.cache
 def build_features() -> dict[str, BuildFeature]:
     """Return all known features by name, in the order of the file."""
-    text = files.read_named(Path(__file__).with_suffix(".toml"))
+    text = files.own_text(__package__, "build_features.toml")
     return msgspec.toml.decode(text, type=dict[ft.Key, BuildFeature])
 
 

@@ -6,11 +6,11 @@ import functools
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from build_pytorch.base import files
 from build_pytorch.base.versions import digits
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.source_tables import Pin
@@ -253,7 +253,7 @@ def _ends(name: str, number: str) -> bool:
 @functools.cache
 def load() -> KnownHardware:
     """Read the facts that come with the program."""
-    raw = tomllib.loads(Path(__file__).with_suffix(".toml").read_bytes().decode())
+    raw = tomllib.loads(files.own_text(__package__, "known_hardware.toml"))
     return msgspec.structs.replace(msgspec.convert(raw, KnownHardware), raw=raw)
 
 

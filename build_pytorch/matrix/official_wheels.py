@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -44,7 +43,7 @@ class WheelTables(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 @functools.cache
 def official_wheels() -> tuple[OfficialWheel, ...]:
     """Return all known wheels, in the order of the file."""
-    text = files.read_named(Path(__file__).with_suffix(".toml"))
+    text = files.own_text(__package__, "official_wheels.toml")
     return msgspec.toml.decode(text, type=WheelTables).wheel
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
@@ -37,7 +36,6 @@ class TomlTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 # --- what may be a companion ---
 
-COMPANIONS = Path(__file__).with_name("companion_versions.toml")
 _REPOSITORIES = {"torch": "pytorch/pytorch", "triton": "triton-lang/triton"}
 
 
@@ -69,7 +67,9 @@ class _Tables(TomlTable, frozen=True, kw_only=True):
 
 @functools.cache
 def _tables() -> _Tables:
-    return msgspec.convert(tomllib.loads(files.read_named(COMPANIONS).decode()), _Tables)
+    return msgspec.convert(
+        tomllib.loads(files.own_text(__package__, "companion_versions.toml")), _Tables
+    )
 
 
 def known_companions() -> dict[str, KnownCompanion]:

@@ -1,0 +1,156 @@
+"""torch-for-me.pyz: what `invoke recommend` says, for people without a checkout.
+
+One file of the modules that decide, made by generate/standalone.py. It needs Python 3.11 or newer
+and nothing else. Everything in an index from elsewhere fits its type before it is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from build_pytorch.base import files
+from build_pytorch.base.console import Screen, print_json, visible
+from build_pytorch.base.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_FINDINGS,
+    EXIT_OK,
+    BuildPytorchError,
+    end_at_signals,
+)
+from build_pytorch.cli.describe_machine import described_machine, print_machine
+from build_pytorch.cli.recommend_document import document_of
+from build_pytorch.cli.recommend_screen import Offer, show
+from build_pytorch.hardware import index
+from build_pytorch.hardware.choose import choose
+from build_pytorch.hardware.index import IndexedPackage
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Matrix, Variant
+
+_SECONDS = 20
+"""How long a server may be silent."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print the answer. Returns the exit codes of `invoke recommend`."""
+    end_at_signals()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    options = _parser().parse_args(words)
+    try:
+        return _answer(options)
+    except BuildPytorchError as error:
+        for line in error.lines:
+            sys.stderr.write(f"error: {visible(line)}\n")
+        return error.exit_code
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing more is written to it
+        sys.stderr.write(f"error: standard output: {error.strerror}\n")
+        return EXIT_BAD_INPUT
+
+
+def _parser() -> argparse.ArgumentParser:
+    about = "Name the PyTorch build for this machine, and the commands that get it."
+    parser = argparse.ArgumentParser(prog="torch-for-me.pyz", description=about, allow_abbrev=False)
+    of = "file or https:// address of a variants.json; without one, what this file was made from"
+    parser.add_argument("index", nargs="?", default="", help=of)
+    of_machine = "the description of a machine, as `invoke describe-machine` writes it"
+    parser.add_argument("--machine", type=Path, metavar="FILE", help=of_machine)
+    gpu = "number or name of a GPU ('RTX 4090'; none); may be repeated"
+    parser.add_argument("--gpu", action="append", default=[], help=gpu)
+    parser.add_argument("--cpu", default="", help="name of a CPU ('Ryzen 9 7950X') or an ISA")
+    parser.add_argument("--driver", default="", help="version of the driver (550, 580.65.06)")
+    parser.add_argument("--release", metavar="NAME", help="only builds of this release")
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also what does not run")
+    return parser
+
+
+def _answer(options: argparse.Namespace) -> int:
+    """Print the answer. Returns the exit code. Raises BuildPytorchError."""
+    matrix, known = _read(options.index)
+    machine, number = described_machine(options, matrix)
+    measurements = [it for package in known.values() for it in package.comparisons]
+    choice = choose(matrix, machine, gpu=number, release=options.release, measurements=measurements)
+    code = EXIT_OK if choice.runs else EXIT_FINDINGS
+
+    def offer_of(variant: Variant) -> Offer:
+        return _offer(matrix, variant, known)
+
+    if options.json:
+        print_json(document_of(matrix, offer_of, machine, choice, code), sys.stdout)
+    else:
+        screen = Screen(sys.stdout)
+        print_machine(screen, machine, matrix.cpus.values())
+        show(screen, machine, choice, offer_of, verbose=options.verbose)
+    return code
+
+
+def _read(source: str) -> tuple[Matrix, Mapping[str, IndexedPackage]]:
+    """Return the matrix and the packages of an index, or of what this file was made from.
+
+    Raises BuildPytorchError.
+    """
+    if not source:
+        tables = json.loads(files.own_text("build_pytorch", "matrix.json"))
+        matrix = matrix_reader.of_tables(tables, "matrix.json")
+        return matrix, index.packages(matrix)
+    try:
+        data = _download(source) if "://" in source else _local(source)
+    except (OSError, ValueError) as error:  # also of urllib, with the address in it
+        raise BuildPytorchError(f"{source}: cannot be read: {error}") from None
+    matrix, found = index.parse(data, source)
+    return matrix, found.own.packages
+
+
+def _local(source: str) -> bytes:
+    return files.read_named(Path(source), index.LARGEST, or_stdin=True)
+
+
+def _download(address: str) -> bytes:
+    """Return at most one byte more than an index may have. Raises OSError and ValueError."""
+    from http.client import HTTPException
+    from urllib.request import urlopen  # 40 ms
+
+    if not address.startswith(("https://", "http://")):
+        raise ValueError("allowed: an address that begins with https:// or http://")
+    try:
+        with urlopen(address, timeout=_SECONDS) as answer:  # noqa: S310 - checked above
+            data: bytes = answer.read(index.LARGEST + 1)
+    except HTTPException as error:
+        raise ValueError(f"the server answers no HTTP: {error!r}") from None
+    return data
+
+
+def _offer(matrix: Matrix, variant: Variant, known: Mapping[str, IndexedPackage]) -> Offer:
+    """Return how to get a build of the matrix with Flox and with Nix.
+
+    Nix takes a result that one of its caches has. Without the hash of its pin, a build is impure.
+    """
+    package = known.get(variant.id) or index.packages(matrix)[variant.id]
+    clone, place = "", package.environment
+    nix = f"nix-build release.nix -A {package.attribute}"
+    if matrix.repository:
+        clone = f"git clone {matrix.repository} builds && cd builds && "
+        impure = "" if variant.pin.sha256 else "--impure "
+        nix = f"nix build {impure}'git+{matrix.repository}#{package.attribute}'"
+    flox = f"{clone}flox build{'' if place == '.' else f' --dir {place}'} {package.package}"
+    published = [name for name in package.organizations if name]
+    says = "a recipe; the index knows of no build of it, and building takes hours"
+    if published:
+        says = f"built and published by {published[0]}"
+        flox = f"flox install {published[0]}/{package.package}"
+    elif package.output:
+        says = f"built: {package.output}"
+    commands = {"Flox": flox, "Nix": nix}
+    return Offer(says=says, first=commands, every={key: [it] for key, it in commands.items()})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
