@@ -166,8 +166,8 @@ def _next_steps(new: Matrix, planned: Sequence[Change]) -> Iterator[str]:
         yield f"build one variant before the others: `invoke build {first.id}`"
 
 
-_MOST_LINES: Final = 4
-"""Changed lines of matrix.toml that are printed; `-v` prints the whole diff."""
+_MOST_LINES: Final = 8
+"""Changed lines of matrix.toml that are printed; of more, the first half. `-v` prints all."""
 
 
 def _show_diff(change: Change, options: ChangeOptions, screen: Screen) -> None:
@@ -176,8 +176,9 @@ def _show_diff(change: Change, options: ChangeOptions, screen: Screen) -> None:
         screen.diff(change.diff())
         return
     lines = [line for line in change.diff(0).splitlines()[2:] if not line.startswith("@")]
-    screen.diff("\n".join(lines[:_MOST_LINES]))
-    if left := len(lines[_MOST_LINES:]):
+    shown = lines if len(lines) <= _MOST_LINES else lines[: _MOST_LINES // 2]
+    screen.diff("\n".join(shown))
+    if left := len(lines) - len(shown):
         screen.line(f"... {counted(left, 'more changed line')} of matrix.toml; -v prints them")
 
 
