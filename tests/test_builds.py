@@ -176,6 +176,24 @@ def test_the_plan_names_what_a_killed_nix_left_of_the_same_package(
     assert notes() == []
 
 
+def test_a_dry_run_says_when_it_is_done_and_asks_caches_for_dependencies(reader: World) -> None:
+    wanted = ("sm90-avx2", "sm90-avx2+torchvision", "--dry-run", "--cores", "2", "--caches")
+    done = reader.build(*wanted, "--until", "08:00")
+    assert done.returncode == 0, done.stderr
+    shown = unfolded(done.stdout)
+    assert "Forecast: 1 build at once, 2.7 h (1.4 to 5.4), ends " in shown
+    assert "2.7 h (1.4 to 5.4) sm90-avx2: no build recorded; estimate of matrix.toml" in shown
+    assert "sm90-avx2+torchvision: no build recorded, counts as no time" in shown
+    assert re.search(r"Until 08:00: [01] of 2 built", shown)
+    assert re.search(r"Dependencies: \d+ here, .*\d+ compiled", shown)
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    document = json.loads(reader.build(*wanted, "--json").stdout)
+    assert document["forecast"]["packages"]["sm90-avx2"]["likely"] == 2.7
+    assert document["forecast"]["packages"]["sm90-avx2+torchvision"] is None
+    assert document["hours"] == 2.7
+    assert document["caches"]["problems"] == {}
+
+
 def test_the_plan_of_a_dry_run_needs_no_network(reader: World) -> None:
     pin = "6a030d535719c5190187c4cec156f335e95e3211"
     reader.env |= {"https_proxy": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
