@@ -93,6 +93,19 @@ def test_a_shared_process_takes_all_steps_at_once(matrix: Matrix) -> None:
     assert plan.take(30, [], [], 0) == waiting
 
 
+def test_the_others_of_its_kind_take_as_few_cores_as_what_ran_out_of_memory(
+    matrix: Matrix,
+) -> None:
+    first, second, other = steps(matrix, "sm90-avx2", "sm80-avx512", "cpu-avx2")
+    plan = schedule([first, second, other], jobs=3)
+    assert plan.take(0, [], [first.variant], 0) == [first]
+    assert plan.take(0, [first], [first.variant], 1) == [second]
+    plan.retry(first, rule("out-of-memory"), 0.0)
+    assert [plan.cores(step) for step in (first, second, other)] == [4, 4, 8]
+    plan.retry(second, rule("out-of-memory"), 0.0)  # it had begun with 8 as well
+    assert plan.cores(second) == 4
+
+
 def test_each_builder_has_a_process_of_its_own(matrix: Matrix) -> None:
     """A builder that cannot be reached ends the Nix that builds for it, and no other."""
     here, one, two = steps(matrix, "cpu-avx2", "sm110-armv9", "sm121-armv9")

@@ -419,7 +419,7 @@ def test_builds_that_can_only_end_badly_are_stopped_at_once(world: World) -> Non
 FAILURES = {
     "cpu-avx2": "phases; summary; ninja; echo 'x: Connection refused'; echo 'x.cpp: boom'; exit 1",
     "cpu-avx512": 'echo "cores $NIX_BUILD_CORES"; [ "$NIX_BUILD_CORES" -le 2 ] || { '
-    "echo 'g++: fatal error: Killed signal terminated program cc1plus'; exit 1; }; good",
+    "echo 'virtual memory exhausted: Cannot allocate memory'; exit 1; }; good",
     "cpu-avx512vnni": "echo 'error: unable to download https://x/y: Could not resolve host'; "
     "exit 1",
 }
@@ -439,6 +439,9 @@ def test_failures_are_shown_named_or_tried_again(world: World) -> None:
     assert done["by_id"]["cpu-avx512"]["outcome"] == "built"
     cores = [log.split("cores ")[-1].split("\n")[0] for log in world.logs("cpu-avx512")]
     assert cores == ["4", "2"]
+    plan = unfolded(world.build("cpu-avx512bf16", "--dry-run").stdout)
+    assert re.search("memory: 4 compile jobs needed too much on [0-9-]+: 2 now", plan)
+    assert re.search("Plan: nix, 1 at once, [12] cores? each", plan)
     assert done["by_id"]["cpu-avx512vnni"]["cause"] == "network"
     assert len(world.logs("cpu-avx512vnni")) == 4
 
