@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -205,43 +205,27 @@ def forecast(
         builds.append(
             PlannedBuild(step=step, seconds=seconds, reason=reason, is_recorded=bool(found))
         )
-    times = [msgspec.structs.astuple(b.seconds or Duration(0, 0, 0)) for b in builds]
-    low, likely_ends, high = (
-        _ends(steps, [several[which] for several in times], builders) for which in range(3)
-    )
-    return Forecast(
-        builds=tuple(
-            replace(
-                build,
-                end=Duration(low[i][0], likely_ends[i][0], high[i][0]),
-                after=likely_ends[i][1],
-            )
-            for i, build in enumerate(builds)
-        ),
-        builders=builders,
-    )
+    return Forecast(builds=tuple(_timed(builds, builders)), builders=builders)
 
 
-def _ends(
-    steps: Sequence[Step], seconds: Sequence[float], builders: int
-) -> list[tuple[float, str]]:
-    """Return when each step ends, and the id of the step whose end it waited for.
-
-    The schedule of a run decides what begins next.
-    """
-    takes = {step.name: taken for step, taken in zip(steps, seconds, strict=True)}
-    schedule = Schedule(steps, builders, 1, 0.0, is_shared=False)
-    running: list[tuple[float, int, Step]] = []
-    found: dict[str, tuple[float, str]] = {}
+def _timed(builds: Sequence[PlannedBuild], builders: int) -> Iterator[PlannedBuild]:
+    """Yield builds with their ends, in the order in which the schedule of a run begins them."""
+    by_name = {build.step.name: build for build in builds}
+    schedule = Schedule([b.step for b in builds], builders, 1, 0.0, is_shared=False)
+    running: list[tuple[float, int, PlannedBuild]] = []
     ended: list[Variant] = []
-    now, last = 0.0, ""
+    now, last, number = Duration(0, 0, 0), "", 0
     while True:
-        while begun := schedule.take(now, [each[2] for each in running], ended, len(running)):
-            for step in begun:
-                found[step.name] = now + takes[step.name], last
-                heapq.heappush(running, (found[step.name][0], len(found), step))
-        if not running:
-            return [found[step.name] for step in steps]
-        now, _, step = heapq.heappop(running)
-        last = step.id
-        ended += [step.variant] if step.is_variant else []
+        steps = [each[2].step for each in running]
+        begun = schedule.take(now.likely, steps, ended, len(running))
+        for build in (by_name[step.name] for step in begun):
+            timed = replace(build, end=now.plus(build.seconds or Duration(0, 0, 0)), after=last)
+            number += 1
+            heapq.heappush(running, (timed.end.likely, number, timed))
+            yield timed
+        if not (begun or running):
+            return
+        if not begun:
+            _, _, timed = heapq.heappop(running)
+            now, last = timed.end, timed.step.id
+            ended += [timed.step.variant] if timed.step.is_variant else []

@@ -40,6 +40,10 @@ class Duration(Struct, frozen=True):
         """Return it times a factor and with seconds added, never less than 0."""
         return Duration(*(max(0.0, x * factor + seconds) for x in msgspec.structs.astuple(self)))
 
+    def plus(self, other: Duration) -> Duration:
+        """Return the sum of two times, each range as a whole."""
+        return Duration(self.low + other.low, self.likely + other.likely, self.high + other.high)
+
     def mixed(self, other: Duration, part: float) -> Duration:
         """Return the mean with another one, which counts as that part of it."""
         pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
