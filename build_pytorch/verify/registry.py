@@ -26,20 +26,18 @@ CATEGORIES: Final = {
         ("text_files", "text_contents"),
     ),
     "generated": Category(
-        "Whether recipes and docs are what the matrix and the templates yield, and whether the "
-        "numbers in the docs are true.",
+        "Whether recipes and docs are what the matrix and the templates yield, and their numbers "
+        "are true.",
         ("generated",),
     ),
     "compiler": Category(
-        "Whether a real gcc of each platform and a real nvcc of the release's CUDA accept the "
-        "flags and GPU architectures of the matrix. A compiler that is missing or of another "
-        "version is skipped.",
+        "Whether a gcc of each platform and an nvcc of the release's CUDA, where installed, "
+        "accept the flags and GPU architectures of the matrix.",
         ("compiler",),
     ),
     "source": Category(
-        "Whether PyTorch's source has the texts that recipes, and nixpkgs, replace in it, as far "
-        "as the official wheel of the version shows. `invoke verify --only source` and `invoke "
-        "bump` read the wheel once; until then it is skipped.",
+        "Whether PyTorch's source has the texts that recipes and nixpkgs replace, as far as the "
+        "official wheel shows. `invoke verify --only source` reads the wheel once.",
         ("source_texts",),
     ),
     "syntax": Category(
@@ -47,14 +45,13 @@ CATEGORIES: Final = {
         ("syntax",),
     ),
     "evaluation": Category(
-        "What recipes evaluate to: one `nix-instantiate --eval` over all of them, unchanged and "
-        "offline, against a model of nixpkgs that comes with the project. Needs Nix.",
+        "What recipes evaluate to, unchanged and offline, against a model of nixpkgs that comes "
+        "with the project. Needs Nix.",
         ("evaluation_identity", "evaluation_build"),
     ),
     "hooks": Category(
-        "What the build hooks of recipes do: they run in Bash with stand-ins for the source, for "
-        "machines of several sizes. Variables, files and numbers of jobs are compared with the "
-        "matrix. Needs Nix.",
+        "What the build hooks of recipes do: they run in Bash with stand-ins for the source; "
+        "variables, files and numbers of jobs are compared with the matrix. Needs Nix.",
         ("hooks",),
     ),
 }
