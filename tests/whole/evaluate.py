@@ -49,6 +49,7 @@ def commands(
     yield "board", [0], ["board"]
     yield "recommend", [0], ["recommend"]
     yield "publish", [1, 2], ["publish", variant.id, "--dry-run"]  # no Flox, no Git
+    yield "rebuild", [0, 1], ["rebuild", variant.id]
 
 
 def evaluate(folder: Path, name: str) -> int:
