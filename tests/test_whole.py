@@ -1,15 +1,18 @@
-"""The stand-in for nixpkgs of `nox -s whole`, evaluated; the session builds with it."""
+"""The stand-in for nixpkgs of `nox -s whole`, evaluated, and the log of a build with it."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 from conftest import PROJECT, needs_nix, write_recipes
 
+from build_pytorch.build.build_progress import diagnose
 from build_pytorch.matrix import matrix_reader
 
 sys.path.insert(0, str(PROJECT / "tests/whole"))
@@ -56,3 +59,25 @@ def test_without_a_root_folder(
     monkeypatch.setenv("BUILD_PYTORCH_DEBIAN", "/nonexistent")
     assert main() == 2
     assert "BUILD_PYTORCH_DEBIAN: " in capsys.readouterr().err
+
+
+# --- its log ---
+
+LOG: Final = PROJECT / "tests/logs/whole-openblas-avx2.log.gz"
+LAST: Final = 906  #: the step at which it was taken; the build went on
+
+
+def test_the_log_of_a_whole_build_is_read_right_wherever_it_is_cut() -> None:
+    """It names no failure at any moment; phases come in order, and steps only grow."""
+    matrix = matrix_reader.parse(TEXT)
+    variant = next(v for v in matrix.variants if v.id == "openblas/cpu-avx2")
+    lines = gzip.decompress(LOG.read_bytes()).split(b"\n")
+    phases, steps = [], []
+    for cut in (4, 8, *range(100, len(lines), len(lines) // 6), len(lines)):
+        found = diagnose(lines[:cut], variant, matrix.variants)
+        assert (found.stop, found.failure, found.headline) == (None, None, None), cut
+        phases.append(found.phase)
+        steps.append(found.progress or (0, 0))
+    assert list(dict.fromkeys(phases)) == ["unpack", "configure", "build"]
+    assert steps == sorted(steps)
+    assert steps[-1] == (LAST, 1559)
