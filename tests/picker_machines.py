@@ -162,7 +162,7 @@ _ASK: Final = """
 (all) => {
   const facts = JSON.parse(document.getElementById("facts").textContent);
   const [answers, reader] = [makeAnswers(facts), makeReader(facts)];
-  const build = (it) => it && { id: it.id, package: facts.packages[it.id]?.package ?? null,
+  const build = (it) => it && { id: it.id, package: it.package && it.package.package,
     reason: it.reason, doubts: it.doubts, command: it.command };
   return all.map((given) => {
     const { machine, problems } = reader.machineOf(READ);

@@ -190,7 +190,26 @@ def test_the_picker_has_the_packages_of_the_index() -> None:
     )
     assert found
     facts = json.loads(found[1])
-    assert facts["packages"] == document(MATRIX)[OWN]["packages"]
+
+    def value_of(number: int) -> Any:  # as the page reads it
+        value = facts["pool"][number]
+        if isinstance(value, dict):
+            return {key: value_of(part) for key, part in value.items()}
+        return list(map(value_of, value)) if isinstance(value, list) else value
+
+    builds = [
+        value_of(number)
+        for number, it in enumerate(facts["pool"])
+        if isinstance(it, dict) and {"id", "companions"} <= it.keys()
+    ]
+    packages = document(MATRIX)[OWN]["packages"]
+    for package in packages.values():
+        package.pop("label", None)
+    assert len(builds) > 100
+    for build in builds:
+        assert build["package"] == packages.get(build["id"])
+        names = (build["package"] or {}).get("companions", [])
+        assert build["companions"] == [packages[f"{build['id']}+{name}"] for name in names]
 
 
 def test_pages_writes_what_the_ledger_knows(

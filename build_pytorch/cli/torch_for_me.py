@@ -131,15 +131,13 @@ def _download(address: str) -> bytes:
 def _offer(matrix: Matrix, variant: Variant, known: Mapping[str, IndexedPackage]) -> Offer:
     """Return how to get a build of the matrix with Flox and with Nix.
 
-    Nix takes a result that one of its caches has. Without the hash of its pin, a build is impure.
+    Nix takes a result that one of its caches has.
     """
     package = known.get(variant.id) or index.packages(matrix)[variant.id]
     clone, place = "", package.environment
-    nix = f"nix-build release.nix -A {package.attribute}"
     if matrix.repository:
         clone = f"git clone {matrix.repository} builds && cd builds && "
-        impure = "" if variant.pin.sha256 else "--impure "
-        nix = f"nix build {impure}'git+{matrix.repository}#{package.attribute}'"
+    nix = f"{clone}nix-build release.nix -A {package.attribute or package.package}"
     flox = f"{clone}flox build{'' if place == '.' else f' --dir {place}'} {package.package}"
     published = [name for name in package.organizations if name]
     says = "a recipe; the index knows of no build of it, and building takes hours"

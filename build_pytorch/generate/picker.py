@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from build_pytorch.base import digest
 from build_pytorch.generate import pages, picker_tables
 from build_pytorch.generate.picker_answers import PickerAnswers
-from build_pytorch.hardware import explain, index, verdicts
+from build_pytorch.hardware import explain, verdicts
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.model import Matrix
 
@@ -70,7 +70,6 @@ def _names(answers: PickerAnswers) -> dict[str, Any]:
         "gpuFiller": known_hardware.FILLER.pattern,
         "gpuNumber": known_hardware.BARE_NUMBER.pattern,
         "cpuVendor": known_hardware.CPU_VENDOR.pattern,
-        "packages": to_builtins(index.packages(answers.possible.matrix)),
         "publisher": answers.possible.matrix.publisher,
         "repository": answers.possible.matrix.repository,
         "noGpu": known_hardware.NO_GPU.pattern,

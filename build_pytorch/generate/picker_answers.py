@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, structs, to_builtins
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.generate.picker_tables import CpuClass, cpu_classes
@@ -68,7 +68,7 @@ class Pool:
         if isinstance(value, dict):
             value = {name: self.add(part) for name, part in value.items()}
             key = tuple(value.items())
-        elif isinstance(value, list):
+        elif isinstance(value, list | tuple):
             value = [self.add(part) for part in value]
             key = tuple(value)
         number = self._numbers.setdefault(key, len(self.values))
@@ -128,6 +128,9 @@ class PickerAnswers:
         self.cpus = cpu_classes(matrix)
         self._chooser = Chooser(matrix)
         self.possible = self._chooser.possible
+        self._packages = {  # no label: 2 KB that the page does not need
+            key: structs.replace(it, label="") for key, it in index.packages(matrix).items()
+        }
         self._pool = Pool()
         known = known_hardware.load()
         gpus = [gpu for gpu in {**known.gpu, **matrix.gpus}.values() if gpu.is_single]
@@ -250,12 +253,17 @@ class PickerAnswers:
         }
 
     def _chosen(self, build: ChosenBuild | None, state: _DriverState) -> dict[str, Any] | None:
-        """Return a build; what else there is of one that exists, the index has."""
+        """Return a build; one that exists with what the index has of it and its companions."""
         if build is None:
             return None
+        name = build.variant.id
+        found = self._packages[name] if build.is_in_matrix else None
+        companions = [self._packages[f"{name}+{it}"] for it in found.companions] if found else []
         return {
-            "id": build.variant.id,
-            "about": index.about(build.variant) if build.command else "",
+            "id": name,
+            "about": index.about(build.variant),
+            "package": to_builtins(found),
+            "companions": [to_builtins(it) for it in companions],
             "doubts": [state.with_slots(doubt) for doubt in build.doubts],
             "reason": state.with_slots(build.reason),
             "command": build.command,

@@ -53,15 +53,14 @@ class IndexedPackage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     label: Label = ""
     """Its key in `variants`; empty for companions, and where no machine can run it."""
     about: ft.Text
-    platform: ft.Platform
     package: Word
     """Its name in the catalogue of Flox."""
-    environment: Word
+    environment: Word = "."
     """The Flox environment with its recipe, below the root; "." is the root."""
-    attribute: Word
-    """Its attribute in release.nix and flake.nix."""
-    companions: tuple[Annotated[str, ft.like(r"[a-z0-9_/+-]+", "the id of a package")], ...] = ()
-    """The packages that are compiled against it, by their ids."""
+    attribute: Word | None = None
+    """Its attribute in release.nix and flake.nix, if that is not the name of the package."""
+    companions: tuple[ft.Name, ...] = ()
+    """What is compiled against it, such as torchvision: with `+` before it the end of an id."""
     output: StorePath = ""
     """The store path of the current recipe's result."""
     size: Annotated[int, msgspec.Meta(ge=0, le=1 << 50, description="a number of bytes")] = 0
@@ -112,15 +111,14 @@ def packages(matrix: Matrix) -> dict[str, IndexedPackage]:
     every: tuple[Package, ...] = (*matrix.variants, *matrix.companions)
     companions: dict[str, list[str]] = {}
     for each in matrix.companions:
-        companions.setdefault(each.variant.id, []).append(each.id)
+        companions.setdefault(each.variant.id, []).append(each.name)
     return {
         package.id: IndexedPackage(
             label=_label(package) if isinstance(package, Variant) else "",
             about=about(package),
-            platform=package.platform,
             package=package.package,
             environment=environment_of(package.folder),
-            attribute=package.attribute,
+            attribute=package.attribute if package.shares_name else None,
             companions=tuple(companions.get(package.id, ())),
         )
         for package in every

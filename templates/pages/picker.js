@@ -44,12 +44,16 @@
   const command = (what, text, help = "") => el("div", {}, el("dt", {}, what),
     el("dd", {}, el("code", {}, text), copyButton(text, what), ...(help ? [el("small", {}, help)] : [])));
 
+  /* A package of the index, with its defaults. */
+  const named = (found) => ({ environment: ".", attribute: found.package, ...found });
+
   const placeOf = (environment) => (environment === "." ? "" : ` --dir ${environment}`);
 
   /* Packages that are compiled against this PyTorch, such as torchvision. */
-  function companionsOf({ companions: ids = [] }) {
-    if (!ids.length) return [];
-    const companions = ids.map((id) => facts.packages[id]);
+  function companionsOf({ id, package: variant, companions: found }) {
+    if (!found.length) return [];
+    const ids = variant.companions.map((name) => `${id}+${name}`);
+    const companions = found.map(named);
     const title = companions.map(({ about }) => about).join(" and ");
     const environments = [...new Set(companions.map(({ environment }) => environment))];
     const build = environments.map((each) => `flox build${placeOf(each)} ${
@@ -80,8 +84,7 @@
 
   function commandsOf(build) {
     if (build.command) return [el("dl", { class: "commands" }, command("Add it", build.command, "Writes matrix.toml and the recipe; then build it."))];
-    const found = facts.packages[build.id];
-    const { environment, package: name, attribute } = found;
+    const { environment, package: name, attribute } = named(build.package);
     return [
       el("p", { class: "facts" }, "A recipe", ...(facts.repository ? [" of ", el("a", { href: facts.repository }, "this repository")] : []),
         "; this page knows of no build of it. Building it takes hours."),
@@ -90,7 +93,7 @@
         command("Build with Nix", `nix-build release.nix -A ${attribute}`),
         command("Build with Flox", `flox build${placeOf(environment)} ${name}`))),
       publishedBy(name),
-      ...companionsOf(found)];
+      ...companionsOf(build)];
   }
 
   /* --- the answer --- */
@@ -107,7 +110,7 @@
   const buildCard = (title, id, build, kind, ...notes) => el("section", { class: `card ${kind}`, "aria-labelledby": `h-${id}` },
     el("h2", { id: `h-${id}` }, title),
     el("p", { class: "name", id }, build.id),
-    el("p", { class: "facts" }, build.about || facts.packages[build.id].about),
+    el("p", { class: "facts" }, build.about),
     el("p", { id: `${id}-reason` }, `Why: ${build.reason}.`),
     ...build.doubts.map((text) => el("p", { class: "doubt" }, text)),
     ...notes, ...commandsOf(build));
@@ -161,7 +164,7 @@
       ...[...machine.otherGpus.map(reader.otherSays), ...(whyUnused ? [whyUnused] : [])].map((text) => el("p", { class: "note first" }, `${text}.`)),
       el("div", { class: "answers" }, ...(found.isWheelFirst ? pair.reverse() : pair),
         ...(best && isUpdate ? [buildCard("Until then", "until", best, "other")] : []),
-        ...(better ? [buildCard(`An even better build, ${facts.packages[better.id] ? "in the matrix" : "not in the matrix yet"}`, "better", better, "other")] : [])),
+        ...(better ? [buildCard(`An even better build, ${better.package ? "in the matrix" : "not in the matrix yet"}`, "better", better, "other")] : [])),
       ...(notes.length ? [el("div", { id: "notes" }, ...notes.map((text) => el("p", { class: "note" }, `${text}.`)))] : []),
       ...details(found),
     );
