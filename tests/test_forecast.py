@@ -58,7 +58,7 @@ def test_objects_from_a_cache_do_not_set_the_pace() -> None:
     assert pace.from_cache(now) in range(425, 434)
     low, high = minutes(pace.left(now, TOTAL))
     by_steps = (TOTAL - steps[5]) / ((steps[5] - 433) / 5)
-    assert low < by_steps < high < 4 * low
+    assert low < by_steps < high < 5 * low
 
 
 def test_nothing_is_said_until_there_is_a_pace() -> None:
@@ -86,18 +86,19 @@ def test_a_machine_that_does_something_else_has_no_pace() -> None:
     assert 100 < low < high < 600
 
 
-def test_most_ranges_of_a_real_build_hold_what_the_next_quarter_of_an_hour_brings() -> None:
-    """The range for the steps of the next 15 minutes, within half, asked each minute."""
-    hits = []
+@pytest.mark.parametrize("ahead", [15, 30])
+def test_most_ranges_of_real_builds_hold_what_the_next_minutes_bring(ahead: int) -> None:
+    """Asked each minute of two builds, in which the load of the machine changed from 18 to 2."""
+    held = []
     for began in ("06:35", "08:34"):
         steps = recorded(began)
-        for count in range(5, len(steps) - 15):
+        for count in range(5, len(steps) - ahead):
             pace, now = seen(steps[:count])
-            then = steps[count + 14]
+            then = steps[count + ahead - 1]
             if then != steps[count - 1] and (left := pace.left(now, then)):
-                hits.append(left.low / 1.5 <= 15 * 60 <= left.high * 1.5)
-    assert len(hits) > 20
-    assert sum(hits) > 0.55 * len(hits)  # in the second one the load rose from 2 to 14
+                held.append(left.low <= ahead * 60 <= left.high)
+    assert len(held) > 40
+    assert sum(held) > 0.55 * len(held)
 
 
 @pytest.mark.parametrize(
