@@ -175,12 +175,10 @@ def reference_page() -> str:
         "",
         "A log rule is a pattern in a build log. `invoke diagnose LOG` prints the one that names",
         "the failure, with its meaning and what to do ([how to](../how-to/read-a-log.md)).",
-        "[log_rules.toml](../../build_pytorch/build/log_rules.toml) has all, with sample lines.",
+        "[log_rules.toml](../../build_pytorch/build/log_rules.toml) has the meaning of each, and",
+        "sample lines.",
     ]
     for kind, title in _KINDS.items():
-        rules = [rule for rule in RULES if (rule.stops, rule.retry) == kind]
-        if rules[0].stops:
-            lines += ["", f"{title}:", "", *(f"- `{rule.id}`: {rule.meaning}" for rule in rules)]
-        else:
-            lines += ["", f"{title}: {', '.join(f'`{rule.id}`' for rule in rules)}."]
+        names = [f"`{rule.id}`" for rule in RULES if (rule.stops, rule.retry) == kind]
+        lines += ["", f"{title}: {', '.join(names)}."]
     return digest.seal("\n".join(lines) + "\n")
