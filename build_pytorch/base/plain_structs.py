@@ -82,7 +82,6 @@ class Struct:
         frozen: bool = False,
         eq: bool = True,
         forbid_unknown_fields: bool = False,
-        rename: str | None = None,
         **_: bool,
     ) -> None:
         """Make a data class of a subclass, as its options say."""
@@ -90,12 +89,9 @@ class Struct:
             cls.__struct_config__ = SimpleNamespace(forbid_unknown_fields=True)
         own = [name for name in inspect.get_annotations(cls) if name[0] != "_"]
         for name in own:
-            default = cls.__dict__.get(name, dataclasses.MISSING)
+            default = cls.__dict__.get(name)
             if isinstance(default, dict | list):  # each instance has its own copy
                 setattr(cls, name, dataclasses.field(default_factory=default.copy))
-            elif rename == "kebab":
-                encoded = {"name": name.replace("_", "-")}
-                setattr(cls, name, dataclasses.field(default=default, metadata=encoded))
             elif isinstance(getattr(cls, name, None), property):  # of a base; it is no default
                 setattr(cls, name, dataclasses.field())
         dataclasses.dataclass(cls, kw_only=kw_only, frozen=frozen, eq=eq)
