@@ -198,6 +198,8 @@ def endless(path: Path) -> str:
         ["prefetch", "--from-log"],
         ["build", "cpu-avx2", "--dry-run", "--builders"],
         ["build", "cpu-avx2", "--dry-run", "--copy-to", "file:///x", "--secret-key"],
+        ["smoke", "cpu-avx2", "--sign"],
+        ["attest", "verify"],
     ],
 )
 def test_a_file_that_a_user_names_is_read_only_if_it_is_one(
