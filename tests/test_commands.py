@@ -21,7 +21,7 @@ from invoke.program import Program
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build.build_backend import BuildSettings
-from build_pytorch.cli import entry
+from build_pytorch.cli import commands, entry
 from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import Command, help_text, option_specs, parsed
 from build_pytorch.cli.invoke_tasks import InvokeMenu
@@ -271,7 +271,8 @@ def test_commands_run_one_after_the_other_until_one_fails(project: Project) -> N
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_every_command_names_a_function_that_takes_its_options(command: Command) -> None:
-    taken = get_type_hints(import_module(f"build_pytorch.cli.{command.module}").run)["options"]
+    run = import_module(f"build_pytorch.cli.{command.module}").run
+    taken = get_type_hints(run, localns=vars(commands))["options"]  # some import it for types only
     assert issubclass(command.options, taken)
 
 
