@@ -161,18 +161,18 @@ def test_the_plan_names_what_a_killed_nix_left_of_the_same_package(
     reader.env |= {"TMPDIR": str(tmp_path)}
     (recipe,) = reader.root.glob(".flox/pkgs/*-sm90-avx2.nix")
     name = Path(reader.site.nix("nix-instantiate", str(recipe)).strip()).name[33:]
-    left = tmp_path / f"nix-build-{name}-0"
-    for folder in (left, tmp_path / f"nix-build-{name.replace('avx2', 'avx512')}-0"):
-        (folder / "source").mkdir(parents=True)
-        (folder / "source/a.o").write_bytes(b"x" * (110 << 20))
+    for folder in (f"{name}-0", f"{name}-1", f"{name.replace('avx2', 'avx512')}-0"):
+        (tmp_path / f"nix-build-{folder}/source").mkdir(parents=True)
+        (tmp_path / f"nix-build-{folder}/source/a.o").write_bytes(b"x" * (55 << 20))
 
     def notes() -> list[str]:
         warnings = reader.built("sm90-avx2", "--dry-run", "--force")["warnings"]
         return [text for text in warnings if "rm -rf" in text]
 
-    what = "sm90-avx2: 0.1 GiB of a build that runs or was killed"
-    assert notes() == [f"{what}; if none runs: rm -rf {left}"]
-    shutil.rmtree(left)
+    what = "sm90-avx2: 0.1 GiB of builds that run or were killed; if none runs"
+    assert notes() == [f"{what}: rm -rf {tmp_path}/nix-build-{name}-*"]
+    for folder in (f"{name}-0", f"{name}-1"):
+        shutil.rmtree(tmp_path / f"nix-build-{folder}")
     assert notes() == []
 
 

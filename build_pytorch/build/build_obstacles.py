@@ -267,17 +267,19 @@ def temporary_folder() -> Path:
 
 
 def left_folders(steps: Sequence[Step]) -> Iterator[str]:
-    """Yield the build folders of these packages, with their sizes: a killed Nix leaves its own."""
+    """Yield the size of the build folders of these packages: a killed Nix leaves its own."""
     found = [(step, Path(step.derivation.drv_path)) for step in steps if step.derivation]
-    for step, drv in found:
-        name = drv.name.partition("-")[2]  # without the hash: of any recipe of the package
-        for folder in sorted(temporary_folder().glob(f"nix-build-{glob.escape(name)}-*")):
-            size = 0
+    for step, drv in found:  # its name without the hash: of any recipe of the package
+        start = f"nix-build-{drv.name.partition('-')[2]}-"
+        size = 0
+        for folder in temporary_folder().glob(f"{glob.escape(start)}*"):
             for path in folder.rglob("*"):
                 with contextlib.suppress(OSError):  # deleted meanwhile
                     size += path.lstat().st_blocks * 512
-            what = f"{size / _GIB:.1f} GiB of a build that runs or was killed"
-            yield f"{step.id}: {what}; if none runs: rm -rf {shlex.quote(str(folder))}"
+        if size > _GIB // 20:
+            what = f"{size / _GIB:.1f} GiB of builds that run or were killed"
+            folders = f"{shlex.quote(str(temporary_folder() / start))}*"
+            yield f"{step.id}: {what}; if none runs: rm -rf {folders}"
 
 
 def _memory() -> float:
