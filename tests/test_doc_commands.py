@@ -37,6 +37,7 @@ BLOCK: Final = re.compile(r"(?ms)^```(diff|sh)\n(.*?)^```$")
 
 _PIP = "pip asks the network, and all sessions take minutes; `nox -s bare` runs README's lines"
 _ROOT = "changes the machine, as root"
+_PINNED = "downloads nixpkgs; test_release_nix evaluates the flake with the model of it"
 NOT_RUN: Final = {
     "python3 -m venv .venv && .venv/bin/pip install -q -e . && .venv/bin/invoke all": _PIP,
     ".venv/bin/nox": _PIP,
@@ -46,6 +47,8 @@ NOT_RUN: Final = {
     "nix-eval-jobs release.nix --arg impossibleHosts false": (
         "a program that the project does not need; test_release_nix evaluates the same attributes"
     ),
+    "nix run .#recommend": _PINNED,
+    "nix build .#pytorch-python313-cuda13_0-sm120-avx512": _PINNED,
     "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- openblas/cpu-avx2": (
         "compiles for hours, in the root folder of a Debian that the reader makes"
     ),

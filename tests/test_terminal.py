@@ -67,6 +67,7 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "publish": [("cpu-avx2",), ("cpu-avx2", "--json"), ("cpu-avx2", "--org", "o", "--dry-run")],
     "recommend": [("--machine", "machine.json"), ("--machine", "machine.json", "--json"), ()],
     "describe-machine": [()],
+    "attest": [("verify", "hostile.log"), ("verify", "hostile.log", "--json")],
 }
 PROGRAMS = ("git", "nix", "nix-build", "nix-instantiate", "nix-store", "flox", "nvidia-smi", "gcc")
 

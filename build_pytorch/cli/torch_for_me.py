@@ -47,11 +47,11 @@ def main(words: Sequence[str] | None = None) -> int:
         return _answer(options)
     except BuildPytorchError as error:
         for line in error.lines:
-            sys.stderr.write(f"error: {visible(line)}\n")
+            Screen(sys.stderr).line(f"error: {visible(line)}")
         return error.exit_code
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing more is written to it
-        sys.stderr.write(f"error: standard output: {error.strerror}\n")
+        Screen(sys.stderr).line(f"error: standard output: {error.strerror}")
         return EXIT_BAD_INPUT
 
 
