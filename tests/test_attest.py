@@ -248,7 +248,7 @@ def test_what_is_no_secret_key_is_one_line_without_its_content(
 def test_a_wrong_key_ends_before_anything_is_tested(machine: GpuMachine, command: str) -> None:
     done = machine.project.invoke(command, ID, "--sign", str(machine.project.root / "none"))
     assert done.returncode == 2
-    assert "none: not a signing key; make one with" in error_line(done)
+    assert "none: cannot be read: No such file" in error_line(done)
 
 
 def test_a_secret_key_among_the_trusted_ones_is_named_by_its_place_and_not_shown(
@@ -579,6 +579,15 @@ def test_a_test_of_another_build_of_the_same_recipe_does_not_count(
     assert "signed.json:1: does not hold: gpu-1 tested other files" in unfolded(done.stdout)
 
 
+def test_a_file_that_lost_its_last_newline_is_merged(
+    publisher: Publisher, machine: GpuMachine
+) -> None:
+    path = publisher.project.root / "signed.json"
+    path.write_bytes(machine.line.rstrip(b"\n"))
+    done = publisher.run("ledger", "merge", str(path))
+    assert (done.returncode, "1 event, 1 new" in done.stdout) == (0, True)
+
+
 def test_verify_says_who_tested_what_and_where(publisher: Publisher, machine: GpuMachine) -> None:
     root = publisher.project.root
     (root / "signed.json").write_bytes(machine.line)
@@ -591,7 +600,7 @@ def test_verify_says_who_tested_what_and_where(publisher: Publisher, machine: Gp
         "signed by gpu-1, which matrix.toml trusts",
         "on gpu-box, NVIDIA H200, driver 580.159.04",
         "tests 14 passed, 2 skipped; suite sha256:",
-        "(commit unknown, dirty); recipe sha256:",
+        "(no commit); recipe sha256:",
     ):
         assert fact in said
     document = json.loads(publisher.run("attest", "verify", "signed.json", "--json").stdout)

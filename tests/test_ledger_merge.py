@@ -117,6 +117,7 @@ def test_a_line_that_is_not_an_event_is_named_and_nothing_is_merged(
         (b"[" * 60_000 + b"\n", ":1: not an event of a ledger: nested too deeply"),
         (b"\xff\xfe\n", ":1: not an event"),
         (b"GIF89a", ": not a ledger"),
+        (b'{"event":"ended"', ": not a ledger"),  # torn
         (None, ": cannot be read: No such file"),
     ],
 )

@@ -264,8 +264,8 @@ def test_a_wrong_answer_is_one_line_and_nothing_of_it_acts(
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("no-such.json", "cannot be read: [Errno 2] No such file or directory"),
-        ("/dev/zero", "cannot be read: [Errno 22] not a regular file"),
+        ("no-such.json", "cannot be read: No such file or directory"),
+        ("/dev/zero", "cannot be read: not a regular file"),
         ("ftp://example.org/x", "begins with https:// or http://"),
         ("http://127.0.0.1:1/x", "cannot be read: "),
         (f"{HOSTILE}.json", "cannot be read: "),
@@ -337,3 +337,20 @@ def test_the_stand_in_accepts_and_refuses_what_msgspec_does(program: Path) -> No
             wanted = None
         assert mine == json.loads(json.dumps(wanted)), case
     assert {mine is None for mine in found} == {True, False}
+
+
+@pytest.mark.parametrize(("words", "code"), [("no-such-index 2>&-", 2), ("--gpu none >&-", 0)])
+def test_closed_streams_change_no_exit_code(program: Path, words: str, code: int) -> None:
+    command = f"{sys.executable} {program} --machine tests/machines/rtx5090-zen4.json {words}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, cwd=PROJECT, check=False)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
+@pytest.mark.parametrize("target", ["mine.txt", "."])
+def test_another_file_is_not_overwritten(tmp_path: Path, target: str) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    argv = [sys.executable, "-m", "build_pytorch.generate.standalone", str(tmp_path / target)]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=PROJECT, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("standalone.py: error: ")
+    assert (tmp_path / "mine.txt").read_text() == "mine"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import errno
 import functools
+import io
 import json
 import os
 import re
@@ -43,6 +44,15 @@ _HARD_SPACE: Final = "\0"
 """Stands for a space in a command while lines are broken; visible text does not contain it."""
 
 _LONGEST_LINE: Final = 10_000  #: characters of a line for people; the rest is cut off
+
+
+def prepare_streams() -> None:
+    """Make printing work in any encoding of the terminal, and without stdout or stderr (`>&-`)."""
+    for name in ("stdout", "stderr"):
+        if (stream := getattr(sys, name)) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 class Screen:

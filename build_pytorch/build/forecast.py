@@ -43,7 +43,8 @@ class _EndedBuild(Struct, frozen=True):
     @property
     def hits(self) -> float:
         """The part of its objects that came from a compiler cache."""
-        return self.ended.cache_hits / max(1, self.ended.cache_hits + self.ended.cache_misses)
+        hits, misses = max(0, self.ended.cache_hits), max(0, self.ended.cache_misses)
+        return hits / max(1, hits + misses)
 
     def seconds(self, cores: int) -> float:
         """Return how long it would have taken with so many compile jobs and nothing cached."""
@@ -85,7 +86,7 @@ class BuildHistory:
     def _is_whole(event: Ended) -> bool:
         """Whether a package was built, and not only found."""
         is_long = bool(event.steps) or ("+" in event.variant and event.seconds > _SHORT)
-        return event.outcome == "built" and is_long and 0 <= event.seconds < LONGEST_BUILD
+        return event.outcome == "built" and is_long and 1 <= event.seconds < LONGEST_BUILD
 
     def duration(
         self, subject: tuple[str, str], cores: int, *, shared: bool

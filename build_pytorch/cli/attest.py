@@ -79,6 +79,7 @@ def _facts(test: Tested, told: SignedFacts) -> Iterator[tuple[str, str]]:
     yield "  on        ", ", ".join(filter(None, (test.host, told.gpu, driver, told.cpu)))
     counts = ", ".join(f"{number} {outcome}" for outcome, number in told.counts.items())
     yield "  tests     ", f"{counts or 'none ran'}; suite {told.suite[:_SHORT]}"
-    state = f"commit {told.commit[:12] or 'unknown'}, {'dirty' if told.dirty else 'clean'}"
+    state = f"commit {told.commit[:12]}, {'dirty' if told.dirty else 'clean'}"
+    state = state if told.commit else "no commit"
     depends = f"recipe {test.digest[:_SHORT]}, matrix {told.matrix[:_SHORT]}"
     yield "  by        ", f"build-pytorch {told.version} ({state}); {depends}"

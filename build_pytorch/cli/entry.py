@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import sys
@@ -147,7 +146,7 @@ def guarded(run: Callable[[], int]) -> int:
     Expected errors, a missing dependency and the signals of ENDINGS end without a traceback, and
     programs that were started end as well. Anything else is a bug and keeps it.
     """
-    _prepare_streams()
+    console.prepare_streams()
     never_mask(COMMANDS)
     handlers: dict[int, Any] = {}
     try:
@@ -187,15 +186,6 @@ def _raise_first(number: int, _frame: FrameType | None) -> None:
     for each in ENDINGS:
         signal.signal(each, signal.SIG_IGN)
     raise _Ended(number)
-
-
-def _prepare_streams() -> None:
-    """Make printing work in any encoding of the terminal, and without stdout or stderr (`>&-`)."""
-    for name in ("stdout", "stderr"):
-        if (stream := getattr(sys, name)) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
-        elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _give_up_stdout() -> None:

@@ -7,15 +7,16 @@ and nothing else. Everything in an index from elsewhere fits its type before it 
 from __future__ import annotations
 
 import argparse
-import io
+import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from build_pytorch.base import files
-from build_pytorch.base.console import Screen, print_json, visible
+from build_pytorch.base.console import Screen, prepare_streams, print_json, visible
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
     EXIT_FINDINGS,
@@ -34,32 +35,33 @@ from build_pytorch.matrix.model import Matrix, Variant
 
 _SECONDS = 20
 """How long a server may be silent."""
+_WHOLE = 60
+"""How many seconds a download may take."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Print the answer. Returns the exit codes of `invoke recommend`."""
     end_at_signals()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    prepare_streams()
     options = _parser().parse_args(words)
     try:
         return _answer(options)
     except BuildPytorchError as error:
-        for line in error.lines:
-            Screen(sys.stderr).line(f"error: {visible(line)}")
-        return error.exit_code
+        lines, code = error.lines, error.exit_code
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing more is written to it
-        Screen(sys.stderr).line(f"error: standard output: {error.strerror}")
-        return EXIT_BAD_INPUT
+        lines, code = [f"standard output: {error.strerror}"], EXIT_BAD_INPUT
+    with contextlib.suppress(OSError):  # a closed terminal
+        for line in lines:
+            Screen(sys.stderr).line(f"error: {visible(line)}")
+    return int(code)
 
 
 def _parser() -> argparse.ArgumentParser:
     about = "Name the PyTorch build for this machine, and the commands that get it."
     parser = argparse.ArgumentParser(prog="torch-for-me.pyz", description=about, allow_abbrev=False)
     of = "file or https:// address of a variants.json; without one, what this file was made from"
-    parser.add_argument("index", nargs="?", default="", help=of)
+    parser.add_argument("index", nargs="?", help=of)
     of_machine = "the description of a machine, as `invoke describe-machine` writes it"
     parser.add_argument("--machine", type=Path, metavar="FILE", help=of_machine)
     gpu = "number or name of a GPU ('RTX 4090'; none); may be repeated"
@@ -92,24 +94,33 @@ def _answer(options: argparse.Namespace) -> int:
     return code
 
 
-def _read(source: str) -> tuple[Matrix, Mapping[str, IndexedPackage]]:
+def _read(source: str | None) -> tuple[Matrix, Mapping[str, IndexedPackage]]:
     """Return the matrix and the packages of an index, or of what this file was made from.
 
     Raises BuildPytorchError.
     """
-    if not source:
+    if source is None:
         tables = json.loads(files.own_text("build_pytorch", "matrix.json"))
         matrix = matrix_reader.of_tables(tables, "matrix.json")
         return matrix, index.packages(matrix)
     try:
         data = _download(source) if "://" in source else _local(source)
-    except (OSError, ValueError) as error:  # also of urllib, with the address in it
-        raise BuildPytorchError(f"{source}: cannot be read: {error}") from None
+    except (OSError, ValueError) as error:  # also of urllib
+        why = str(error if hasattr(error, "code") else _cause(error)).partition("\n")[0]
+        raise BuildPytorchError(f"{source or 'index'}: cannot be read: {why}") from None
     matrix, found = index.parse(data, source)
     return matrix, found.own.packages
 
 
+def _cause(error: Exception) -> object:
+    """Return what the system says of an error; urllib wraps it."""
+    reason = getattr(error, "reason", error)
+    return getattr(reason, "strerror", None) or reason
+
+
 def _local(source: str) -> bytes:
+    if not source:
+        raise ValueError("found an empty name, as from a variable that is not set")
     return files.read_named(Path(source), index.LARGEST, or_stdin=True)
 
 
@@ -122,7 +133,11 @@ def _download(address: str) -> bytes:
         raise ValueError("allowed: an address that begins with https:// or http://")
     try:
         with urlopen(address, timeout=_SECONDS) as answer:  # noqa: S310 - checked above
-            data: bytes = answer.read(index.LARGEST + 1)
+            data, end = b"", time.monotonic() + _WHOLE
+            while len(data) <= index.LARGEST and (part := answer.read1(1 << 16)):
+                data += part
+                if time.monotonic() > end:
+                    raise ValueError(f"not complete after {_WHOLE} s")
     except HTTPException as error:
         raise ValueError(f"the server answers no HTTP: {error!r}") from None
     return data

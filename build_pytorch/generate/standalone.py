@@ -6,25 +6,30 @@ The same sources give the same bytes: nothing is compressed, as zlib differs bet
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import io
 import json
-import sys
 import tomllib
 import zipfile
 from pathlib import Path
 from typing import Final
 
-from build_pytorch.base import files, paths
+from build_pytorch.base import files, outputs, paths
+from build_pytorch.base.errors import WriteError
 
 PROGRAM: Final = "docs/site/torch-for-me.pyz"
 _ROOMS: Final = ("base", "matrix", "hardware")
 _COMMAND: Final = ("describe_machine", "recommend_document", "recommend_screen", "torch_for_me")
+_MEMBER: Final = b"build_pytorch/cli/torch_for_me.py"
 _START: Final = """\
 import sys
 
 if sys.version_info < (3, 11):
     sys.exit("error: Python 3.11 or newer is needed; this is " + sys.version.split()[0])
+from build_pytorch.base.errors import end_at_signals
+
+end_at_signals()
 from build_pytorch.cli.torch_for_me import main
 
 sys.exit(main())
@@ -60,11 +65,21 @@ def program(root: Path, python: str = "/usr/bin/env python3") -> bytes:
 
 
 def main() -> None:
-    """Write the file of this checkout to the path that is the argument; another is its Python."""
-    target = Path(sys.argv[1])
-    target.parent.mkdir(parents=True, exist_ok=True)
-    files.write_all(target.parent, {target.name: program(paths.PROJECT, *sys.argv[2:])})
-    target.chmod(0o755)
+    """Write the file of this checkout. Exits with code 2 if it cannot be written."""
+    parser = argparse.ArgumentParser(description="Write torch-for-me.pyz.", allow_abbrev=False)
+    parser.add_argument("target", type=Path, help="the file to write")
+    parser.add_argument("python", nargs="?", help="the path of the Python that runs it")
+    options = parser.parse_args()
+    target, python = options.target, [options.python] if options.python else []
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        data = program(paths.PROJECT, *python)
+        outputs.write_output(target, data, "a program", lambda old: _MEMBER in old)
+        target.chmod(0o755)
+    except OSError as error:
+        parser.error(f"{error.filename}: {error.strerror}")
+    except WriteError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

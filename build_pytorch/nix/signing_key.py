@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SECRET_KEY: Final = re.compile(r"([^\s:]+):([A-Za-z0-9+/]{86}==)\s*")
 _SEED: Final = 32  #: bytes
+_LONGEST_NAME: Final = 43  #: characters; as `trusted_keys` of matrix.toml, by field_types.PublicKey
 
 
 class SigningKey:
@@ -38,9 +39,10 @@ def read(path: Path, option: str) -> SigningKey:
     from nacl import signing  # 30 ms
 
     try:
-        found = _SECRET_KEY.fullmatch(files.read_named(path, files.LARGEST_TEXT).decode("utf-8"))
-    except (OSError, UnicodeDecodeError):
-        found = None
+        text = files.read_named(path, files.LARGEST_TEXT).decode(errors="replace")
+    except OSError as error:
+        raise BuildPytorchError(f"{option} {path}: cannot be read: {error.strerror}") from None
+    found = _SECRET_KEY.fullmatch(text)
     data = base64.b64decode(found[2]) if found else b""
     secret = signing.SigningKey(data[:_SEED]) if found else None
     if not (found and secret and bytes(secret.verify_key) == data[_SEED:]):
@@ -53,7 +55,11 @@ def for_evidence(path: Path | None) -> SigningKey | None:
     """Return the key of --sign, or None without. Raises BuildPytorchError, also without Nix."""
     if path and not process.which(store.NIX_STORE):
         raise ToolError("--sign: nix-store not found, and only Nix can hash a result; install it")
-    return read(path, "--sign") if path else None
+    key = read(path, "--sign") if path else None
+    if key and len(key.name) > _LONGEST_NAME:
+        too_long = f"its name has {len(key.name)} characters, trusted_keys allows {_LONGEST_NAME}"
+        raise BuildPytorchError(f"--sign {path}: {too_long}")
+    return key
 
 
 def is_signed(public_key: str, message: bytes, signature: bytes) -> bool:
