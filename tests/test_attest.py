@@ -609,6 +609,17 @@ def test_verify_says_who_tested_what_and_where(publisher: Publisher, machine: Gp
     assert (test["problem"], test["test"]["signed"]["key"]) == ("", machine.public)
 
 
+def test_a_result_of_another_store_stops_no_command(
+    publisher: Publisher, machine: GpuMachine
+) -> None:
+    (publisher.project.root / "signed.json").write_bytes(machine.line)
+    assert publisher.run("ledger", "merge", "signed.json").returncode == 0
+    env = {**machine.env, "NIX_STORE_DIR": str(publisher.project.root / "store")}
+    for command in (("attest", "verify", "signed.json"), ("status",)):
+        done = publisher.project.run("invoke", *command, env=env)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_verify_names_each_line_that_does_not_hold(
     publisher: Publisher, machine: GpuMachine
 ) -> None:

@@ -2,8 +2,8 @@
 
 `$schema`, `default-priorities` and `variants` are those of PEP 825 (draft of 2026, schema 0.1.1),
 `providers` is what its reference implementation adds (variantlib 0.2.2). `build-pytorch` is ours:
-the tables that decide, and the packages. The picker, `invoke recommend` and torch-for-me.pyz read
-the same structs. Checked 2026-11-23.
+the tables that decide, and the packages. The picker and torch-for-me.pyz read the same structs.
+Checked 2026-11-23.
 """
 
 from __future__ import annotations

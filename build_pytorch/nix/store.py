@@ -93,11 +93,13 @@ def settings() -> NixSettings:
 def valid_paths(paths: Sequence[str]) -> set[str]:
     """Return the store paths that are valid; without Nix, those that exist.
 
-    Raises ToolError if the store cannot be read.
+    Paths of another store, as other machines may record them, are not. Raises ToolError if the
+    store cannot be read.
     """
     present = [path for path in dict.fromkeys(paths) if path and Path(path).exists()]
     if not present or not process.which(NIX_STORE):
         return set(present)
+    present = [path for path in present if Path(path).parent == folder()]
     argv = [NIX_STORE, "--check-validity", "--print-invalid", *present]
     answer = process.capture(argv, check=False)
     if answer.code:
