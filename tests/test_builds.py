@@ -105,7 +105,7 @@ def test_a_dry_run_builds_nothing(built: World) -> None:
     assert counts == {"build": 30, "up to date": 2, "skipped": 12}
     reasons = {row["reason"].split(":")[0] for row in done["variants"]}
     assert {"impossible-host", "wrong platform", "not built yet"} < reasons
-    assert {"hours", "memory_gib", "disk_gib"} <= set(done)
+    assert {"forecast", "memory_gib", "disk_gib"} <= set(done)
     assert built.ledger() == before
     assert not built.link("cuda13_0-sm90-avx2").is_symlink()
 
@@ -187,10 +187,13 @@ def test_a_dry_run_says_when_it_is_done_and_asks_caches_for_dependencies(reader:
     assert re.search(r"Until 08:00: [01] of 2 built", shown)
     assert re.search(r"Dependencies: \d+ here, .*\d+ compiled", shown)
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
-    document = json.loads(reader.build(*wanted, "--json").stdout)
+    document = json.loads(reader.build(*wanted, "--until", "08:00", "--json").stdout)
+    until = document["forecast"]["until"]
+    assert "T08:00" in until["time"]
+    assert {*until["built"], *until["rest"]} == {"sm90-avx2", "sm90-avx2+torchvision"}
     assert document["forecast"]["packages"]["sm90-avx2"]["likely"] == 2.7
     assert document["forecast"]["packages"]["sm90-avx2+torchvision"] is None
-    assert document["hours"] == 2.7
+    assert document["forecast"]["hours"]["likely"] == 2.7
     assert document["caches"]["problems"] == {}
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from build_pytorch.base.errors import BuildPytorchError
@@ -17,7 +18,7 @@ from build_pytorch.build.build_backend import Step
 from build_pytorch.build.forecast import BuildHistory, forecast
 from build_pytorch.build.pace import Duration, Pace, time_left
 from build_pytorch.build.schedule import kind_of
-from build_pytorch.cli.forecast_report import next_moment
+from build_pytorch.cli.forecast_report import document, next_moment
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.results.evidence import subject_of
 from build_pytorch.results.ledger import HOST, AnyEvent, Ended, Started
@@ -342,6 +343,22 @@ def test_until_is_the_next_time_that_the_clock_shows_it() -> None:
     assert next_moment("17:45", now) == now + timedelta(minutes=15)
     assert next_moment("17:30", now) == now + timedelta(days=1)
     assert next_moment("", now) is None
+
+
+def test_programs_read_what_has_ended_at_that_time(matrix: Matrix) -> None:
+    ids = ("cpu-avx2", "cpu-avx512", "cpu-avx512bf16")
+    steps = [a_step(of(matrix, id_)) for id_ in ids]
+    events = list(build(of(matrix, "cpu-avx2"), 3600))
+    found = forecast(BuildHistory(events, matrix.packages), steps, 2, 1, {})
+    now = datetime(2026, 11, 23, 17, 30, tzinfo=UTC)
+    until = document(found, now, now + timedelta(hours=2.5)).until
+    assert msgspec.to_builtins(until) == {
+        "time": "2026-11-23T20:00+00:00",
+        "built": ["cpu-avx2", "cpu-avx512"],
+        "at_any_rate": ["cpu-avx2"],
+        "rest": ["cpu-avx512bf16"],
+    }
+    assert b"until" not in msgspec.json.encode(document(found, now, None))
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,6 @@ class BuildDocument(Struct, frozen=True, kw_only=True):
     backend: str
     jobs: int
     cores: int
-    hours: float
     forecast: ForecastDocument
     caches: CacheReport | UnsetType = UNSET
     memory_gib: float
@@ -128,6 +127,7 @@ def run(options: BuildOptions) -> int:
     for _ in range(_MOST_ROUNDS):
         matrix = matrix_reader.load(options.root)
         plan = make_plan(matrix, _selected(matrix, options), settings)
+        forecast = forecast_report.document(plan.forecast, now, until)
         _print_plan(screen, plan, verbose=options.verbose)
         if options.dry_run:
             print_forecast(screen, plan.forecast, now, until)
@@ -138,7 +138,8 @@ def run(options: BuildOptions) -> int:
         if reason or options.dry_run:
             if options.json:
                 code = EXIT_BAD_INPUT if reason else EXIT_OK
-                print_json(replace(_document(plan, {}, code), caches=caches or UNSET), sys.stdout)
+                document = _document(plan, forecast, {}, code)
+                print_json(replace(document, caches=caches or UNSET), sys.stdout)
             if reason:
                 raise reason
             return EXIT_OK
@@ -163,7 +164,7 @@ def run(options: BuildOptions) -> int:
     if options.json:
         ended_by = build_run.ended_by
         code_of_run = 128 + ended_by if ended_by else code
-        print_json(_document(plan, outcomes, code_of_run), sys.stdout)
+        print_json(_document(plan, forecast, outcomes, code_of_run), sys.stdout)
     if build_run.ended_by:
         signal.raise_signal(build_run.ended_by)
     return code
@@ -287,7 +288,9 @@ def _fields(step: Step, outcome: BuildOutcome | None) -> dict[str, Any]:
     return fields
 
 
-def _document(plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int) -> BuildDocument:
+def _document(
+    plan: BuildPlan, forecast: ForecastDocument, outcomes: dict[str, BuildOutcome], code: int
+) -> BuildDocument:
     """Return the document of --json."""
     work = plan.work
     fields = {step.name: _fields(step, outcomes.get(step.name)) for step in plan.steps}
@@ -306,8 +309,7 @@ def _document(plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int) -> 
         backend=plan.backend.name,
         jobs=plan.jobs,
         cores=plan.cores,
-        hours=round(plan.forecast.end.likely / 3600, 1),
-        forecast=forecast_report.document(plan.forecast, datetime.now().astimezone()),
+        forecast=forecast,
         memory_gib=plan.memory,
         disk_gib=plan.disk,
         obstacles=plan.obstacles,

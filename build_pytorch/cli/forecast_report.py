@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import astuple
 
 from build_pytorch.base.console import Screen, counted, grouped, some, visible
@@ -27,6 +28,15 @@ class HoursRow(Struct, frozen=True):
     reason: str = ""
 
 
+class UntilRow(Struct, frozen=True, kw_only=True):
+    """The builds by id that have ended at a time of the clock, and those that have not."""
+
+    time: str
+    built: list[str]
+    at_any_rate: list[str]  #: of those built
+    rest: list[str]
+
+
 class ForecastDocument(Struct, frozen=True, kw_only=True):
     """The forecast in the document of --json. Times have a time zone."""
 
@@ -35,6 +45,7 @@ class ForecastDocument(Struct, frozen=True, kw_only=True):
     ends: list[str]  #: at the earliest, likely, at the latest
     critical_path: list[str]
     packages: dict[str, HoursRow | None]  #: by id; null: neither a build nor an estimate
+    until: UntilRow | UnsetType = UNSET  #: of --until
 
 
 def next_moment(text: str, now: datetime) -> datetime | None:
@@ -51,7 +62,7 @@ def next_moment(text: str, now: datetime) -> datetime | None:
     return moment if moment > now else moment + timedelta(days=1)
 
 
-def document(found: Forecast, now: datetime) -> ForecastDocument:
+def document(found: Forecast, now: datetime, until: datetime | None) -> ForecastDocument:
     """Return the forecast of a run that begins now."""
     return ForecastDocument(
         builders=found.builders,
@@ -64,6 +75,7 @@ def document(found: Forecast, now: datetime) -> ForecastDocument:
             build.step.id: _row(build.seconds, build.reason) if build.seconds else None
             for build in found.builds
         },
+        until=_until(found.builds, now, until) if until else UNSET,
     )
 
 
@@ -89,19 +101,23 @@ def print_forecast(screen: Screen, found: Forecast, now: datetime, until: dateti
         text = f"decided by {' then '.join(path[:_SHOWN])}{rest}"
         screen.fold("  ", text, indent=6)
     if until:
-        _print_until(screen, found.builds, until, (until - now).total_seconds())
+        row = _until(found.builds, now, until)
+        text = f"{len(row.built)} of {len(found.builds)} built"
+        text += f", {len(row.at_any_rate)} of them at any rate"
+        text += f"; not: {some(row.rest)}" if row.rest else ""
+        screen.fold(f"Until {until:%H:%M}: ", text, "bold")
 
 
-def _print_until(
-    screen: Screen, builds: tuple[PlannedBuild, ...], until: datetime, seconds: float
-) -> None:
+def _until(builds: Sequence[PlannedBuild], now: datetime, until: datetime) -> UntilRow:
+    seconds = (until - now).total_seconds()
     known = [build for build in builds if build.seconds]
     done = [build.step.id for build in known if build.end.likely <= seconds]
-    sure = [build for build in known if build.end.high <= seconds]
-    rest = [build.step.id for build in builds if build.step.id not in done]
-    text = f"{len(done)} of {len(builds)} built, {len(sure)} of them at any rate"
-    text += f"; not: {some(rest)}" if rest else ""
-    screen.fold(f"Until {until:%H:%M}: ", text, "bold")
+    return UntilRow(
+        time=until.isoformat(timespec="minutes"),
+        built=done,
+        at_any_rate=[build.step.id for build in known if build.end.high <= seconds],
+        rest=[build.step.id for build in builds if build.step.id not in done],
+    )
 
 
 def _hours(seconds: Duration | None) -> str:
