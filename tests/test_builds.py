@@ -151,6 +151,7 @@ def test_a_missing_tmpdir_is_an_obstacle_and_lines_of_obstacles_fit(reader: Worl
     reader.env |= {"TMPDIR": long}
     done = reader.build("sm90-avx2", "--force")
     assert done.returncode == 2
+    assert "error: nothing was started: 1 obstacle:" in done.stderr
     assert f"TMPDIR: {Path(long)} is no folder" in unfolded(done.stderr)
     assert all(len(line) <= 80 for line in done.stderr.splitlines())
 
@@ -271,7 +272,7 @@ def test_recipes_that_do_not_evaluate_for_one_reason_are_one_obstacle(reader: Wo
     reader.env |= {"HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none/cache"}
     done = reader.build("sm89-*", "sm90-*", "--force", "--dry-run")
     assert done.returncode == 2
-    assert "1 obstacle:" in done.stderr
+    assert "error: a build cannot start: 1 obstacle:" in done.stderr
     assert " and 5 more: " in unfolded(done.stderr)
 
 

@@ -190,8 +190,9 @@ def _reason_against(plan: BuildPlan) -> BuildPytorchError | None:
     """Return why no build of a plan can begin, or None."""
     if plan.obstacles:
         lines = "\n".join(line for o in plan.obstacles for line in folded("  ", o))
+        what = "a build cannot start" if plan.backend.settings.dry_run else "nothing was started"
         number = counted(len(plan.obstacles), "obstacle")
-        return BuildPytorchError(f"nothing was started: {number}:\n{lines}")
+        return BuildPytorchError(f"{what}: {number}:\n{lines}")
     if all(step.action == "skipped" for step in plan.steps):
         return NothingToBuildError(f"nothing to build: {plan.steps[0].reason}")
     return None
