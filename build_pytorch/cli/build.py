@@ -131,25 +131,10 @@ def run(options: BuildOptions) -> int:
         _print_plan(screen, plan, verbose=options.verbose)
         if options.dry_run:
             print_forecast(screen, plan.forecast, now, until)
-        caches = _asked_caches(screen, plan) if options.caches else None
         reason = _reason_against(plan)
-        if options.copy_to and not (reason or options.dry_run):
-            reason = store.unusable_cache(options.copy_to)
         if reason or options.dry_run:
-            if options.json:
-                code = EXIT_BAD_INPUT if reason else EXIT_OK
-                document = _document(plan, forecast, {}, code)
-                print_json(replace(document, caches=caches or UNSET), sys.stdout)
-            if reason:
-                raise reason
-            return EXIT_OK
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # builds go on without their terminal
-        gc.enable()  # the entry point disables it for short commands; a run takes days
-        builds = plan.forecast.builds
-        expected = {b.step.name: b.seconds for b in builds if b.seconds and b.is_recorded}
-        with only_run(options.root), BuildDisplay(screen, expected) as display:
-            build_run = BuildRun(plan, settings, display)
-            ended = build_run.run()
+            return _end_without_builds(screen, plan, forecast, options, reason)
+        build_run, ended = _carried_out(screen, plan)
         # After a fix a variant may be the same build as another one.
         current = {step.name for step in plan.steps if step.action == "up to date"}
         outcomes = {package: o for package, o in outcomes.items() if package not in current}
@@ -170,6 +155,34 @@ def run(options: BuildOptions) -> int:
     return code
 
 
+def _end_without_builds(
+    screen: Screen,
+    plan: BuildPlan,
+    forecast: ForecastDocument,
+    options: BuildOptions,
+    reason: BuildPytorchError | None,
+) -> int:
+    """Print the document of a plan that is not carried out. Raises the reason, if there is one."""
+    caches = _asked_caches(screen, plan) if options.caches else None
+    if options.json:
+        document = _document(plan, forecast, {}, EXIT_BAD_INPUT if reason else EXIT_OK)
+        print_json(replace(document, caches=caches or UNSET), sys.stdout)
+    if reason:
+        raise reason
+    return EXIT_OK
+
+
+def _carried_out(screen: Screen, plan: BuildPlan) -> tuple[BuildRun, list[BuildOutcome]]:
+    """Carry a plan out. Returns the run and what became of its builds. Raises WriteError."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # builds go on without their terminal
+    gc.enable()  # the entry point disables it for short commands; a run takes days
+    builds, settings = plan.forecast.builds, plan.backend.settings
+    expected = {b.step.name: b.seconds for b in builds if b.seconds and b.is_recorded}
+    with only_run(settings.root), BuildDisplay(screen, expected) as display:
+        build_run = BuildRun(plan, settings, display)
+        return build_run, build_run.run()
+
+
 def _selected(matrix: Matrix, options: BuildOptions) -> tuple[Package, ...]:
     """Return the selected variants and companions in matrix order.
 
@@ -187,14 +200,17 @@ def _selected(matrix: Matrix, options: BuildOptions) -> tuple[Package, ...]:
 
 
 def _reason_against(plan: BuildPlan) -> BuildPytorchError | None:
-    """Return why no build of a plan can begin, or None."""
+    """Return why no build of a plan can begin, or None. Only a real run asks its cache."""
+    settings = plan.backend.settings
     if plan.obstacles:
         lines = "\n".join(line for o in plan.obstacles for line in folded("  ", o))
-        what = "a build cannot start" if plan.backend.settings.dry_run else "nothing was started"
+        what = "a build cannot start" if settings.dry_run else "nothing was started"
         number = counted(len(plan.obstacles), "obstacle")
         return BuildPytorchError(f"{what}: {number}:\n{lines}")
     if all(step.action == "skipped" for step in plan.steps):
         return NothingToBuildError(f"nothing to build: {plan.steps[0].reason}")
+    if settings.copy_to and not settings.dry_run:
+        return store.unusable_cache(settings.copy_to)
     return None
 
 
