@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Project, error_line
+from conftest import Project, error_line, unfolded
 
 from build_pytorch.base import files, git, outputs
 from build_pytorch.base.errors import LinkError, WriteError
@@ -231,6 +231,22 @@ def test_a_description_may_come_from_standard_input(
             check=False,
         )
         assert (done.returncode, done.stdout) == (named.returncode, named.stdout), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("attest verify", "standard input:1: does not hold: not what --sign writes: top level: "),
+        ("ledger merge", "standard input:1: not an event of a ledger: event: found null"),
+        ("prefetch --from-log", "standard input: no hash mismatch in it"),
+    ],
+)
+def test_errors_in_standard_input_call_it_so(project: Project, argv: str, says: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "invoke", *argv.split(), "-"],
+        cwd=project.root, input="[]\n", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert says in unfolded(done.stdout + done.stderr)
 
 
 # --- Git ---

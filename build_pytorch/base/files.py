@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import BinaryIO, Final
 
-from build_pytorch.base.errors import LinkError, WriteError
+from build_pytorch.base.errors import BuildPytorchError, LinkError, WriteError
 
 TEMPORARY: Final = ".build-pytorch-tmp"
 """Suffix of half-written files. Not `.nix`, because Flox takes every `.nix` file for a package."""
@@ -90,8 +90,23 @@ def read_text_below(root: Path, name: str | PurePath) -> str:
 
 def read_named(path: Path, limit: int = LARGEST, *, or_stdin: bool = False) -> bytes:
     """Return the bytes of a regular file that the user names. Raises OSError as `open_named`."""
-    name = Path("standard input") if or_stdin and str(path) == "-" else path
-    return _read(open_named(path, or_stdin=or_stdin), name, limit)
+    return _read(open_named(path, or_stdin=or_stdin), path, limit)
+
+
+def read_input(path: Path, limit: int = LARGEST) -> bytes:
+    """Return the bytes of a file that the user names, `-` for standard input.
+
+    Raises BuildPytorchError.
+    """
+    try:
+        return read_named(path, limit, or_stdin=True)
+    except OSError as error:
+        raise BuildPytorchError(f"{input_name(path)}: cannot be read: {error.strerror}") from None
+
+
+def input_name(path: Path | str) -> str:
+    """Return what messages call a file of `read_input`."""
+    return "standard input" if str(path) == "-" else str(path)
 
 
 def open_named(path: Path, *, or_stdin: bool = False) -> int:

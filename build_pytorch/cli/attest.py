@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from build_pytorch.base import files
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import AttestOptions
@@ -65,7 +66,7 @@ def _lines(name: str, keys: Sequence[str]) -> Iterator[VerifiedLine]:
     for number, found in enumerate(ledger_file.signed_tests(Path(name), keys), 1):
         test = found if isinstance(found, Tested) else None
         why = distrust(test, keys, store.nar_hashes([test.output])) if test else str(found)
-        yield VerifiedLine(file=name, line=number, problem=why, test=test)
+        yield VerifiedLine(file=files.input_name(name), line=number, problem=why, test=test)
 
 
 def _facts(test: Tested, told: SignedFacts) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from build_pytorch.base import files
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import LedgerOptions
@@ -49,7 +50,7 @@ def run(options: LedgerOptions) -> int:
         new = {key: event for event in events if (key := _identity(event)) not in known}
         known |= new.keys()
         added |= new
-        merged.append(MergedFile(file=name, events=len(events), new=len(new)))
+        merged.append(MergedFile(file=files.input_name(name), events=len(events), new=len(new)))
     if added:
         book.extend(added.values())
     if options.json:

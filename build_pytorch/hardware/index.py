@@ -208,8 +208,5 @@ def parse(data: bytes, name: str) -> tuple[Matrix, Index]:
         raw = foreign_json.decode(data, max_bytes=LARGEST)
     except ValueError as error:
         raise DocumentError(f"{name}: not an index: {error}") from None
-    if wrong := ft.misfits(raw, Index, ft.JSON):
-        errors = [f"{name}: {ft.dotted(trail)}: {what}" for trail, what in wrong]
-        raise DocumentError(ft.message(errors))
-    index: Index = msgspec.convert(raw, Index)
+    index = ft.converted(raw, Index, f"{name}: ")
     return matrix_reader.of_tables(index.own.matrix, name), index

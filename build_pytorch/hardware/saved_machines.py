@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from build_pytorch.base import files, foreign_json, outputs
-from build_pytorch.base.errors import BuildPytorchError, DocumentError
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.matrix import field_types
 from build_pytorch.matrix.field_types import Capability, CudaVersion, Text, like
 
@@ -108,12 +108,7 @@ def load(path: Path) -> Machine:
 
     Raises BuildPytorchError that names the file, the key, what was found and what is allowed.
     """
-    name = "standard input" if str(path) == "-" else str(path)
-    try:
-        data = files.read_named(path, files.LARGEST_TEXT, or_stdin=True)
-    except OSError as error:
-        raise BuildPytorchError(f"{name}: cannot be read: {error.strerror}") from None
-    return parse(data, name)
+    return parse(files.read_input(path, files.LARGEST_TEXT), files.input_name(path))
 
 
 def parse(data: bytes, name: str) -> Machine:
@@ -123,10 +118,7 @@ def parse(data: bytes, name: str) -> Machine:
     except ValueError as error:
         fix = "write one with `invoke describe-machine --output FILE`"
         raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
-    if wrong := field_types.misfits(raw, Machine, field_types.JSON):
-        errors = [f"{name}: {field_types.dotted(trail)}: {what}" for trail, what in wrong]
-        raise DocumentError(field_types.message(errors))
-    machine = msgspec.convert(raw, Machine)
+    machine = field_types.converted(raw, Machine, f"{name}: ")
     indices = [gpu.index for gpu in machine.gpus]
     for place, index in enumerate(indices):
         if index in indices[:place]:

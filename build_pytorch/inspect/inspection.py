@@ -174,10 +174,11 @@ def inspect_target(target: Target, progress: Progress) -> Inspection:
         else:
             results.append(part.inspect(target, progress))
     states = {result.state for result in results}
+    outcome = "failed" if "failed" in states else "skipped" if "skipped" in states else "passed"
     return structs.replace(
         _not_run(target.package),
-        outcome="failed" if "failed" in states else "skipped" if "skipped" in states else "passed",
-        reasons=tuple(part.problem for part in results if part.state in {"failed", "skipped"}),
+        outcome=outcome,
+        reasons=tuple(part.problem for part in results if part.state == outcome != "passed"),
         folder=str(target.folder),
         output=str(target.artefact.output) if target.artefact else "",
         parts=tuple(results),

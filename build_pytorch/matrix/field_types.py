@@ -13,13 +13,15 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 
 from build_pytorch.base.console import shortened
-from build_pytorch.base.errors import near_miss
+from build_pytorch.base.errors import DocumentError, near_miss
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 Trail = tuple[str | int, ...]
 """The path of a value in matrix.toml: keys of tables and indices of arrays."""
@@ -191,6 +193,17 @@ def misfits(value: Any, kind: Any, names: Mapping[str, str] = _TOML) -> list[Fau
     msgspec decides on every value; its own error names only the first one.
     """
     return list(_faults(value, kind, (), names))
+
+
+def converted(value: object, kind: type[_Struct], prefix: str = "") -> _Struct:
+    """Return a document of JSON as a struct.
+
+    Raises DocumentError with a line for each wrong value, which begins with the prefix.
+    """
+    if wrong := misfits(value, kind, JSON):
+        raise DocumentError(message([f"{prefix}{dotted(trail)}: {what}" for trail, what in wrong]))
+    found: _Struct = msgspec.convert(value, kind)
+    return found
 
 
 def _faults(value: Any, kind: Any, trail: Trail, names: Mapping[str, str]) -> Iterator[Fault]:

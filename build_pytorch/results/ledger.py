@@ -112,7 +112,9 @@ class ComparedFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Short = Annotated[str, Meta(max_length=300)]
-_Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$", max_length=71)]
+_Digest = Annotated[
+    str, Meta(pattern="^sha256:[0-9a-f]{64}$", max_length=71, description="a digest")
+]
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +132,7 @@ class SignedFacts(RunFacts, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `suite` is the digest of the program that tested. `dirty`: not all of it is in `commit`.
     """
 
-    nar_hash: Annotated[str, Meta(pattern="^sha256-[A-Za-z0-9+/]{43}=$", max_length=51)]
+    nar_hash: Annotated[str, Meta(pattern="^sha256-[A-Za-z0-9+/]{43}=$", description="a hash")]
     """The files that were tested, as `nix path-info` prints their hash."""
     report: _Digest
     suite: _Digest

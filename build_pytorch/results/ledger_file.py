@@ -6,20 +6,22 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
-import msgspec
 from msgspec.structs import replace
 
 from build_pytorch.base import files, foreign_json
 from build_pytorch.base.console import changed_texts, masked, shortened
-from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.base.errors import BuildPytorchError, DocumentError
+from build_pytorch.matrix.field_types import converted, quoted
 from build_pytorch.results import signed_test
 from build_pytorch.results.ledger import HOST, AnyEvent, Tested
 
 _LONGEST: Final = 64 << 10  #: bytes of a line; the largest one has some thousand
 _UNKNOWN: Final = "another machine"  #: the host of an event that names none
 _SKEW: Final = timedelta(hours=1)  #: by which the clock of another machine may be ahead
+
+_KINDS: Final = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyEvent)}
 
 _NAME: Final = re.compile(r"[\w.+:@/-]{0,300}", re.ASCII)
 _PATH: Final = re.compile(r"(?!.*\.\.)(?:[\w.][\w.+/-]{0,400})?", re.ASCII)
@@ -39,21 +41,20 @@ def read(path: Path, trusted_keys: Sequence[str]) -> Iterator[AnyEvent]:
     line is what a killed process leaves, and is left out. Raises BuildPytorchError with the line
     for everything else that is not an event of ours.
     """
-    *lines, rest = _content(path).split(b"\n")
+    name = files.input_name(path)
+    *lines, rest = files.read_input(path).split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
             yield _event(line, trusted_keys)
-        except ValueError as error:
-            why = shortened(str(error), 200)
-            raise BuildPytorchError(
-                f"{path}:{number}: not an event of a ledger: {why}; nothing was merged"
-            ) from None
+        except (ValueError, DocumentError) as error:
+            what = f"not an event of a ledger: {_reason(error)}; nothing was merged"
+            raise BuildPytorchError(f"{name}:{number}: {what}") from None
     if rest:
         try:
             yield _event(rest, trusted_keys)  # perhaps only the end of the line is missing
-        except ValueError:
+        except (ValueError, DocumentError):
             if not lines:
-                raise BuildPytorchError(f"{path}: not a ledger; nothing was merged") from None
+                raise BuildPytorchError(f"{name}: not a ledger; nothing was merged") from None
 
 
 def signed_tests(path: Path, trusted_keys: Sequence[str]) -> Iterator[Tested | str]:
@@ -61,7 +62,7 @@ def signed_tests(path: Path, trusted_keys: Sequence[str]) -> Iterator[Tested | s
 
     Raises BuildPytorchError if the file cannot be read.
     """
-    for line in _content(path).splitlines() or [b""]:
+    for line in files.read_input(path).splitlines() or [b""]:
         try:
             document = foreign_json.decode(line, max_bytes=_LONGEST)
         except ValueError as error:
@@ -69,15 +70,15 @@ def signed_tests(path: Path, trusted_keys: Sequence[str]) -> Iterator[Tested | s
             return
         try:
             yield _signed_test(document, trusted_keys)
+        except DocumentError as error:
+            yield f"not what --sign writes: {_reason(error)}; get the file again"
         except ValueError as error:
-            yield shortened(str(error), 200)
+            yield _reason(error)
 
 
-def _content(path: Path) -> bytes:
-    try:
-        return files.read_named(path, or_stdin=True)
-    except OSError as error:
-        raise BuildPytorchError(f"{path}: cannot be read: {error.strerror}") from None
+def _reason(error: Exception) -> str:
+    """Return the first reason in one short line; nobody can add what a machine did not sign."""
+    return shortened(str(error).partition("\n")[0].removesuffix("; add it"), 200)
 
 
 def _event(line: bytes, trusted_keys: Sequence[str]) -> AnyEvent:
@@ -102,9 +103,13 @@ def _signed_test(document: object, trusted_keys: Sequence[str]) -> Tested:
 
 
 def _checked(raw: object) -> AnyEvent:
-    """Return the event of a document. Raises ValueError."""
+    """Return the event of a document. Raises ValueError, or DocumentError for a wrong type."""
     document = changed_texts(raw, masked)
-    event: AnyEvent = msgspec.convert(document, type=AnyEvent)
+    event_name = document.get("event") if isinstance(document, dict) else None
+    kind = _KINDS.get(str(event_name))
+    if kind is None:
+        raise DocumentError(f"event: found {quoted(event_name)}; allowed: {' or '.join(_KINDS)}")
+    event: AnyEvent = converted(document, kind)
     if unknown := set(document) - {"event", *event.__struct_fields__}:
         raise ValueError(f'unknown key "{min(unknown)}"; is it of a newer version?')
     for name, allowed in _TEXTS.items():
@@ -116,7 +121,10 @@ def _checked(raw: object) -> AnyEvent:
         value = getattr(event, name)
         if isinstance(value, int | float) and not 0 <= value < 2**53:
             raise ValueError(f"{name}: found {value}")
-    at = datetime.fromisoformat(event.at)
+    try:
+        at = datetime.fromisoformat(event.at)
+    except ValueError:
+        raise ValueError(f"at: found {event.at!r}, which is no time") from None
     if at.tzinfo is None or at > datetime.now(UTC) + _SKEW:
         raise ValueError(f"at: found {event.at!r}, which is in the future or of no time zone")
     moment = at.astimezone(UTC).isoformat(timespec="milliseconds")

@@ -21,6 +21,7 @@ from build_pytorch.base import digest, files, foreign_json, git, paths
 from build_pytorch.base.console import shortened
 from build_pytorch.base.errors import ToolError
 from build_pytorch.base.versions import own_version
+from build_pytorch.matrix.field_types import converted
 from build_pytorch.nix import signing_key, store
 from build_pytorch.nix.signing_key import SigningKey
 from build_pytorch.results.ledger import HOST, RunFacts, SignedFacts, Tested
@@ -41,7 +42,9 @@ class _Statement(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
     type_: Literal["https://in-toto.io/Statement/v1"] = msgspec.field(
         default="https://in-toto.io/Statement/v1", name="_type"
     )
-    subject: Annotated[tuple[_Subject, ...], Meta(min_length=1, max_length=1)]
+    subject: Annotated[
+        tuple[_Subject, ...], Meta(min_length=1, max_length=1, description="one subject")
+    ]
     predicate_type: Literal["https://github.com/build-pytorch/build-pytorch/test/v1"] = (
         "https://github.com/build-pytorch/build-pytorch/test/v1"
     )
@@ -56,7 +59,9 @@ class _Signature(Struct, frozen=True):
 class _Envelope(Struct, frozen=True, rename="camel"):
     payload: str
     payload_type: Annotated[str, Meta(max_length=100)]
-    signatures: Annotated[tuple[_Signature, ...], Meta(min_length=1, max_length=16)]
+    signatures: Annotated[
+        tuple[_Signature, ...], Meta(min_length=1, max_length=16, description="1 to 16 signatures")
+    ]
 
 
 def sign(root: Path, event: Tested, report: bytes, run: RunFacts, key: SigningKey) -> bytes:
@@ -97,24 +102,25 @@ def sign(root: Path, event: Tested, report: bytes, run: RunFacts, key: SigningKe
 def opened(document: object, trusted_keys: Sequence[str]) -> tuple[dict[str, Any], str]:
     """Return the predicate in an envelope and the trusted key that signed it.
 
-    Raises ValueError with the reason if none did, or if it is no statement of ours.
+    Raises ValueError with the reason if none did, DocumentError if it is no statement of ours.
     """
-    envelope = msgspec.convert(document, _Envelope)
+    envelope = converted(document, _Envelope)
     payload = _decoded(envelope.payload)
     message = _signed_bytes(envelope.payload_type, payload)
     named = {each.keyid for each in envelope.signatures}
     names = shortened(" and ".join(sorted(named)), 100) or "a key without a name"
     keys = [key for key in trusted_keys if named & {"", key.partition(":")[0]}]
     if not keys:
-        raise ValueError(f"signed by {names}, and trusted_keys of matrix.toml has no such key")
+        missing = "trusted_keys of matrix.toml has no such key; add it if you trust it"
+        raise ValueError(f"signed by {names}, and {missing}")
     signatures = [_decoded(each.sig) for each in envelope.signatures]
     signed_by = (k for k in keys for s in signatures if signing_key.is_signed(k, message, s))
     if (key := next(signed_by, None)) is None:
-        raise ValueError(f"not what {names} signed, or signed with another key of that name")
+        other = "signed with another key of that name; get the file again"
+        raise ValueError(f"not what {names} signed, or {other}")
     if envelope.payload_type != PAYLOAD_TYPE:
         raise ValueError(f"signed, and no statement of in-toto: {envelope.payload_type}")
-    raw = foreign_json.decode(payload, max_bytes=_LONGEST)
-    statement = msgspec.convert(raw, _Statement)
+    statement = converted(foreign_json.decode(payload, max_bytes=_LONGEST), _Statement)
     (subject,), predicate = statement.subject, statement.predicate
     facts = predicate.get("signed")
     found = predicate.get("output"), isinstance(facts, dict) and facts.get("nar_hash")

@@ -223,10 +223,7 @@ def from_log(path: Path, wanted: list[Source]) -> list[FetchedHash]:
 
     Raises BuildPytorchError for a log without such a hash, or with one that no source has.
     """
-    try:
-        log = files.read_named(path, files.LARGEST_LOG, or_stdin=True)
-    except OSError as error:
-        raise BuildPytorchError(f"{path}: cannot be read: {error.strerror}") from None
+    log, path = files.read_input(path, files.LARGEST_LOG), Path(files.input_name(path))
     pairs = hash_mismatches(log.decode("utf-8", errors="replace"))
     if not pairs:
         raise BuildPytorchError(f"{path}: no hash mismatch in it; is it the whole log?")
