@@ -197,12 +197,14 @@ def test_it_names_no_machine_that_builds(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def served(status: int, body: bytes) -> Iterator[str]:
+def served(status: int, body: bytes, host: str = "127.0.0.1", **headers: str) -> Iterator[str]:
     """The address of a server on this machine that gives one answer."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
             self.end_headers()
             with contextlib.suppress(OSError):
                 self.wfile.write(body)
@@ -210,10 +212,10 @@ def served(status: int, body: bytes) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = http.server.ThreadingHTTPServer((host, 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/variants.json"
+        yield f"http://{host}:{server.server_port}/variants.json"
     finally:
         server.shutdown()
         server.server_close()
@@ -262,12 +264,37 @@ def test_a_wrong_answer_is_one_line_and_nothing_of_it_acts(
 
 
 @pytest.mark.parametrize(
+    ("headers", "of"),
+    [({"Content_Length": "99"}, ", 40 of 99 bytes"), ({"Transfer_Encoding": "chunked"}, "")],
+)
+def test_an_answer_that_ends_too_early_is_called_incomplete(
+    headers: dict[str, str], of: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served(200, b"58" + b"\r\n" * 19, **headers) as address:
+        code, out, err = said(capsys, address)
+    why = f"cannot be read: the answer is incomplete{of}; try again"
+    assert (code, out, err) == (2, "", f"error: {address}: {why}\n")
+
+
+@pytest.mark.allow_hosts(["127.0.0.1", "127.0.0.2"])
+def test_an_address_that_leads_to_an_unprotected_one_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with served(200, b"{}", "127.0.0.2") as other, served(302, b"", Location=other) as address:
+        code, _, err = said(capsys, address)
+    why = "found http://127.0.0.2; allowed: https://, or http:// of localhost"
+    assert (code, err) == (2, f"error: {address}: cannot be read: {why}\n")
+
+
+@pytest.mark.parametrize(
     ("source", "says"),
     [
         ("no-such.json", "cannot be read: No such file or directory"),
         ("/dev/zero", "cannot be read: not a regular file"),
-        ("ftp://example.org/x", "begins with https:// or http://"),
+        ("ftp://example.org/x", "found ftp://example.org; allowed: https://"),
+        ("http://localhost@example.org/x", "found http://example.org; allowed: "),
         ("http://127.0.0.1:1/x", "cannot be read: "),
+        ("-", "error: standard input: "),
         (f"{HOSTILE}.json", "cannot be read: "),
     ],
 )

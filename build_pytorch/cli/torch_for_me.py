@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from build_pytorch.base import files
 from build_pytorch.base.console import Screen, prepare_streams, print_json, visible
@@ -103,12 +104,13 @@ def _read(source: str | None) -> tuple[Matrix, Mapping[str, IndexedPackage]]:
         tables = json.loads(files.own_text("build_pytorch", "matrix.json"))
         matrix = matrix_reader.of_tables(tables, "matrix.json")
         return matrix, index.packages(matrix)
+    name = files.input_name(source) or "index"
     try:
         data = _download(source) if "://" in source else _local(source)
     except (OSError, ValueError) as error:  # also of urllib
         why = str(error if hasattr(error, "code") else _cause(error)).partition("\n")[0]
-        raise BuildPytorchError(f"{source or 'index'}: cannot be read: {why}") from None
-    matrix, found = index.parse(data, source)
+        raise BuildPytorchError(f"{name}: cannot be read: {why}") from None
+    matrix, found = index.parse(data, name)
     return matrix, found.own.packages
 
 
@@ -126,21 +128,36 @@ def _local(source: str) -> bytes:
 
 def _download(address: str) -> bytes:
     """Return at most one byte more than an index may have. Raises OSError and ValueError."""
-    from http.client import HTTPException
+    from http.client import HTTPException, IncompleteRead
     from urllib.request import urlopen  # 40 ms
 
-    if not address.startswith(("https://", "http://")):
-        raise ValueError("allowed: an address that begins with https:// or http://")
+    _check_address(address)
     try:
         with urlopen(address, timeout=_SECONDS) as answer:  # noqa: S310 - checked above
+            _check_address(answer.url)  # it may have led elsewhere
             data, end = b"", time.monotonic() + _WHOLE
             while len(data) <= index.LARGEST and (part := answer.read1(1 << 16)):
                 data += part
                 if time.monotonic() > end:
                     raise ValueError(f"not complete after {_WHOLE} s")
+            missing = 0 if part else answer.length or 0
+    except IncompleteRead:
+        raise ValueError("the answer is incomplete; try again") from None
     except HTTPException as error:
         raise ValueError(f"the server answers no HTTP: {error!r}") from None
+    if missing:
+        of = f"{len(data)} of {len(data) + missing} bytes"
+        raise ValueError(f"the answer is incomplete, {of}; try again")
     return data
+
+
+def _check_address(address: str) -> None:
+    """Raise ValueError for an address that anybody on the way could answer."""
+    parts = urlsplit(address)
+    is_here = parts.hostname in {"localhost", "127.0.0.1", "::1"}
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_here):
+        found = f"{parts.scheme}://{parts.hostname}"
+        raise ValueError(f"found {found}; allowed: https://, or http:// of localhost")
 
 
 def _offer(matrix: Matrix, variant: Variant, known: Mapping[str, IndexedPackage]) -> Offer:
