@@ -92,9 +92,8 @@ class Api:
                 answer = found.pop(0) if isinstance(found, list) else found
                 code, headers, body = answer() if callable(answer) else answer
                 self.send_response(code, api.reason)
-                for name, value in headers.items():
+                for name, value in {"Content-Length": str(len(body)), **headers}.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 if api.trickle:
                     for byte in b" " * 1000:
@@ -162,6 +161,7 @@ LIMIT = {"X-RateLimit-Remaining": "0"}
         ((500, {}, b""), "answered 500"),
         ((503, {"Retry-After": "999999"}, b""), "answered 503 Service Unavailable"),
         ((403, {}, b"{}"), "answered 403 Forbidden"),
+        ((200, {"Content-Length": "99"}, b"{}"), "sent only a part of its answer; try again"),
         (
             (403, {**LIMIT, "X-RateLimit-Limit": "60", "X-RateLimit-Reset": "1790000000"}, b"{}"),
             r"60 requests an hour.*until \d\d:\d\d UTC.*GITHUB_TOKEN",

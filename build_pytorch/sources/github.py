@@ -127,8 +127,10 @@ class GitHub:
             is_late = isinstance(error, (TimeoutError, requests.Timeout))
             if is_late or "Read timed out" in str(error):
                 raise ToolError(f"{self.base} gave no answer in {self.seconds:.0f} s") from None
-            fix = "this command needs a network connection"
-            raise ToolError(f"{self.base} cannot be reached; {fix}") from None
+            why = "cannot be reached; this command needs a network connection"
+            if "IncompleteRead" in str(error):
+                why = "sent only a part of its answer; try again"
+            raise ToolError(f"{self.base} {why}") from None
         if answer.status_code == requests.codes.not_found:
             return None
         headers = answer.headers
