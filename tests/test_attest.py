@@ -543,6 +543,16 @@ def test_a_signed_test_is_evidence_as_long_as_its_key_is_trusted(
     assert publisher.said() == wanted
 
 
+@pytest.mark.parametrize("name", ["gpu-token", "sk-machine-with-a-gpu-1"])
+def test_a_key_whose_name_looks_like_that_of_a_secret_counts(
+    publisher: Publisher, machine: GpuMachine, tmp_path: Path, name: str
+) -> None:
+    secret, public = new_key(tmp_path, name)
+    publisher.trust(public)
+    assert publisher.merge(machine.signed(secret)).returncode == 0
+    assert publisher.said()[0] == "passed"
+
+
 def test_a_failed_signed_test_forbids_to_publish(publisher: Publisher, machine: GpuMachine) -> None:
     publisher.merge(machine.line, machine.signed(outcome="failed", reason="NaN in matmul"))
     assert publisher.said()[2].startswith("its smoke test failed: NaN in matmul; fix that")

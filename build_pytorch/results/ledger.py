@@ -193,8 +193,7 @@ class Ledger:
 
     def extend(self, events: Iterable[AnyEvent]) -> None:
         """Add lines, with secrets masked, and sync them to disk. Raises WriteError."""
-        documents = (changed_texts(msgspec.to_builtins(event), masked) for event in events)
-        line = b"".join(msgspec.json.encode(document) + b"\n" for document in documents)
+        line = b"".join(msgspec.json.encode(_masked(event)) + b"\n" for event in events)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with files.write_errors(self.path):
             outputs.make_state(self.root)
@@ -221,6 +220,14 @@ class Ledger:
             return
         except OSError as error:
             raise WriteError(f"{self.path}: cannot be read: {error.strerror}") from None
+
+
+def _masked(event: AnyEvent) -> object:
+    """Return an event with secrets masked, but not the public key of its signature."""
+    document = changed_texts(msgspec.to_builtins(event), masked)
+    if isinstance(event, Tested) and event.signed:
+        document["signed"]["key"] = event.signed.key
+    return document
 
 
 def now() -> str:
