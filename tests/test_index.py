@@ -93,6 +93,15 @@ def test_a_gpu_variant_has_its_code_and_the_cuda_of_its_driver() -> None:
     }
 
 
+def test_two_variants_with_one_label_are_an_error_and_none_is_dropped() -> None:
+    """The digests of both ids begin with the same 32 bits."""
+    names = {"cuda13_0": "release53208", "cuda12_8": "release123801"}
+    text = re.sub(r"(?<=release\.)cuda1\w+", lambda found: names[found[0]], WHOLE)
+    what = "release53208/cpu-avx2 and release123801/cpu-avx2 have one label in the index"
+    with pytest.raises(BuildPytorchError, match=what):
+        encoded(matrix_reader.parse(text))
+
+
 def supported(matrix: Matrix, machine: Machine) -> list[VariantProperty]:
     """What the providers of variantlib would say of a machine with GPUs of one kind."""
     found = [("build_pytorch", "wrapper", "on")]

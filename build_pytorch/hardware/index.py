@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from build_pytorch.base import foreign_json
-from build_pytorch.base.errors import DocumentError
+from build_pytorch.base.console import grouped
+from build_pytorch.base.errors import DocumentError, MatrixError
 from build_pytorch.base.versions import digits, order
 from build_pytorch.hardware.wheels import Measurement
 from build_pytorch.matrix import field_types as ft
@@ -135,12 +136,16 @@ def about(package: Package) -> str:
 
 
 def index_of(matrix: Matrix, known: Mapping[str, IndexedPackage]) -> Index:
-    """Return the index of a matrix with what is known of its packages."""
-    found = {
-        label: properties(variant)
-        for variant in matrix.variants
-        if (label := known[variant.id].label)
-    }
+    """Return the index of a matrix with what is known of its packages.
+
+    Raises MatrixError for two variants with one label.
+    """
+    labels = grouped((label, v) for v in matrix.variants if (label := known[v.id].label))
+    for label, (first, *others) in labels.items():
+        if others:
+            what = f"{first.id} and {others[0].id} have one label in the index, {label}"
+            raise MatrixError(f"matrix.toml: {what}; give one of their releases another name")
+    found = {label: properties(variant) for label, (variant,) in labels.items()}
     used = {name for each in found.values() for name in each} - {_OWN}
     releases = sorted(
         matrix.releases,
@@ -186,10 +191,7 @@ def properties(variant: Variant) -> dict[str, dict[str, tuple[str, ...]]]:
 
 
 def _label(variant: Variant) -> str:
-    """Return the id as a label, or its end and a digest if it is too long; "" if nothing runs it.
-
-    32 bits tell the variants of one matrix apart.
-    """
+    """Return the id as a label, or its end and a digest if too long; "" if nothing runs it."""
     if variant.impossible:
         return ""
     words = re.sub("[^a-z0-9.]", "_", variant.id)
