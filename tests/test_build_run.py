@@ -23,6 +23,7 @@ from build_pytorch.build.build_backend import BuildBackend, BuildCommand, BuildS
 from build_pytorch.build.build_display import BuildDisplay
 from build_pytorch.build.build_plan import BuildPlan
 from build_pytorch.build.build_process import Attempt, BuildProcess, Ending
+from build_pytorch.build.forecast import PlannedBuild
 from build_pytorch.build.log_rules import RULES, LogRule
 from build_pytorch.build.pace import Duration
 from build_pytorch.build.run_loop import BuildRun
@@ -305,7 +306,9 @@ def test_a_dumb_terminal_gets_plain_lines_with_the_time_left(
     monkeypatch.setenv("TERM", "dumb")
     stream = Terminal()
     see(attempt, "Running phase: buildPhase")
-    with BuildDisplay(Screen(stream), {attempt.step.name: Duration(3600, 7200, 7200)}) as display:
+    hours = Duration(3600, 7200, 7200)
+    planned = PlannedBuild(step=attempt.step, seconds=hours, reason="", is_recorded=True)
+    with BuildDisplay(Screen(stream), {attempt.step.name: planned}) as display:
         display.show([attempt])
     assert stream.getvalue() == "cpu-avx2: build, 0:00, 1:00:00 to 2:00:00 left\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ import pytest
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build.build_backend import Step
 from build_pytorch.build.forecast import BuildHistory, forecast
-from build_pytorch.build.pace import Duration, Pace, time_left
+from build_pytorch.build.pace import Duration, Earlier, Pace, time_left
 from build_pytorch.build.schedule import kind_of
 from build_pytorch.cli.forecast_report import document, next_moment
 from build_pytorch.matrix.model import Matrix, Package
@@ -114,7 +115,7 @@ def test_before_there_is_a_pace_earlier_builds_say_how_long(
     elapsed: float, before: float | None, left: float | None
 ) -> None:
     known = Duration(before, before, before) if before else None
-    found = time_left(Pace(), 0, 0.0, elapsed, known)
+    found = time_left(Pace(), 0, 0.0, elapsed, Earlier(known))
     assert (found.likely if found else None) == left
 
 
@@ -124,9 +125,64 @@ def test_the_more_steps_are_done_the_more_their_pace_counts() -> None:
         pace.see(second, 1 + second // 2)
     assert pace.from_cache(1000.0) == 1
     before = Duration(3000, 3000, 3000)
-    found = time_left(pace, 1002, 1000.0, 1000.0, before)
+    found = time_left(pace, 1002, 1000.0, 1000.0, Earlier(before))
     assert found
     assert found.likely == pytest.approx((1002 + 2000) / 2, rel=0.01)
+
+
+HEAVY = range(590, 640)  # files of registered operators
+
+
+def run_steps(*, slower: int = 1, until: int = TOTAL, begin: int = 0) -> tuple[Pace, float]:
+    """A build of TOTAL steps: two seconds each, some half a minute; where it is, and its seconds.
+
+    Steps up to `begin` come from a compiler cache.
+    """
+    pace, now = Pace(), 0.0
+    for step in range(1, until + 1):
+        now += 0.01 if step <= begin else slower * (30 if step in HEAVY else 2)
+        pace.see(now, step)
+    return pace, now
+
+
+@pytest.mark.parametrize("part", [0.1, 0.25, 0.5, 0.75])
+@pytest.mark.parametrize("begin", [0, 300])
+def test_heavy_steps_of_an_earlier_build_are_expected(part: float, begin: int) -> None:
+    """Without its curve half an hour of heavy steps comes as a surprise."""
+    curve = run_steps()[0].curve(TOTAL)
+    _, end = run_steps(slower=3, begin=begin)
+    pace, now = run_steps(slower=3, until=begin + round(part * (TOTAL - begin)), begin=begin)
+    left = time_left(pace, TOTAL, now, now, Earlier(None, curve))
+    assert left
+    assert left.likely == pytest.approx(end - now, rel=0.1)
+    assert left.low < end - now < left.high
+
+
+def test_only_a_whole_build_that_compiled_by_itself_has_a_curve() -> None:
+    pace, seconds = run_steps()
+    curve = pace.curve(TOTAL)
+    assert len(curve) == 100
+    assert curve[-1] == pytest.approx(seconds, rel=0.01)
+    assert curve[39] - curve[38] > 10 * (curve[2] - curve[1])
+    assert run_steps(until=TOTAL - 1)[0].curve(TOTAL) == ()
+    assert run_steps(begin=TOTAL // 2)[0].curve(TOTAL) == ()
+    assert Pace().curve(0) == ()
+    slept, now = run_steps(until=1000)
+    for step in range(1001, TOTAL + 1):
+        slept.see(now + 36000 + 2 * (step - 1000), step)
+    assert slept.curve(TOTAL)[-1] == pytest.approx(seconds, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [(1.0,), (0.0,) * 100, (math.nan,) * 100, (*range(99), math.inf), tuple(range(100, 0, -1))],
+)
+def test_a_curve_that_is_none_is_not_used(matrix: Matrix, curve: tuple[float, ...]) -> None:
+    one = of(matrix, "cpu-avx2")
+    good = tuple(float(n) for n in range(1, 101))
+    events = [*build(one, 100, curve=good), *build(one, 100, day=2, curve=curve)]
+    assert BuildHistory(events, matrix.packages).curve(subject_of(one), shared=False) == good
+    assert BuildHistory(events, matrix.packages).curve(subject_of(one), shared=True) == ()
 
 
 # --- earlier builds ---

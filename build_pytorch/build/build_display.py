@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from build_pytorch.base.console import Clock, Screen, clock, safe
 from build_pytorch.build.build_process import Attempt
-from build_pytorch.build.pace import Duration, time_left
+from build_pytorch.build.forecast import PlannedBuild
+from build_pytorch.build.pace import Earlier, time_left
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -23,11 +24,11 @@ _QUIET: Final = 300.0  #: seconds without news after which a plain line is repea
 class BuildDisplay:
     """Shows builds on a stream while its context lasts.
 
-    `expected` says how long builds take, by name of the step.
+    `expected`: what earlier builds say, by name of the step.
     """
 
     def __init__(
-        self, screen: Screen, expected: Mapping[str, Duration], now: Clock = time.monotonic
+        self, screen: Screen, expected: Mapping[str, PlannedBuild], now: Clock = time.monotonic
     ) -> None:
         self.screen = screen
         self.expected = expected
@@ -109,7 +110,8 @@ class BuildDisplay:
         progress = attempt.progress
         steps = f" [{progress.done}/{progress.total}]" if progress.total else ""
         now, before = time.monotonic(), self.expected.get(attempt.step.name)
-        left = time_left(progress.pace, progress.total, now, attempt.seconds, before)
+        earlier = Earlier(before.seconds, before.curve) if before else Earlier()
+        left = time_left(progress.pace, progress.total, now, attempt.seconds, earlier)
         words = f"{left.words} left" if left else ""
         if progress.done < progress.total and (silent := progress.pace.silent(now)):
             words = f"no step for {clock(silent)}"

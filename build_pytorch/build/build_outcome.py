@@ -155,7 +155,8 @@ class BuildRecord:
 
     def ended(self, attempt: Attempt, outcome: BuildOutcome, peak_memory: int) -> None:
         """Record what became of an attempt, and report a cache that had too little."""
-        step = attempt.step
+        step, progress = attempt.step, attempt.progress
+        is_built = outcome.state is BuildState.BUILT
         release, name = step.subject
         hits, misses = self._cache_counts(attempt)
         self._report_losses(attempt, hits, misses)
@@ -172,12 +173,13 @@ class BuildRecord:
             outputs=outcome.outputs,
             cause=outcome.cause,
             message=outcome.message,
-            steps=attempt.progress.total,
+            steps=progress.total,
             peak_memory=peak_memory,
             where=outcome.where,
             shared=step.reads_seeds,
             cache_hits=hits,
             cache_misses=misses,
+            curve=progress.pace.curve(progress.total) if is_built else (),
             local_packages=step.local_packages,
         )
         self._append(event)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from build_pytorch.base.console import counted
 from build_pytorch.build.build_backend import Step
 from build_pytorch.build.log_rules import OUT_OF_MEMORY
-from build_pytorch.build.pace import Duration
+from build_pytorch.build.pace import Curve, Duration, is_curve
 from build_pytorch.build.schedule import Schedule, kind_of
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.tables import Build
@@ -116,6 +116,12 @@ class BuildHistory:
             reason += ", most of it from a compiler cache"
         return Duration(low, likely, high), reason
 
+    def curve(self, subject: tuple[str, str], *, shared: bool) -> Curve:
+        """Return the curve of the last build of a kind that has one; empty: there is none."""
+        records = self._built.get(self._key(subject, shared), [])
+        curves = (r.ended.curve for r in reversed(records))
+        return next((curve for curve in curves if is_curve(curve)), ())
+
     def limits(self, package: Package, memory: float) -> tuple[Build, str]:
         """Return the limits of a build that has so many GiB, and why they are not the matrix's.
 
@@ -140,7 +146,8 @@ class BuildHistory:
             fewer = max(1, failed.cores // 2)
             limits = replace(limits, max_jobs=min(limits.max_jobs, fewer))
             when = failed.ended.at[:10]
-            note = f"memory: {failed.cores} compile jobs needed too much on {when}: {fewer} now"
+            jobs_then = counted(failed.cores, "compile job")
+            note = f"memory: {jobs_then} needed too much on {when}: {fewer} now"
         return limits, note
 
 
@@ -154,6 +161,7 @@ class PlannedBuild(Struct, frozen=True, kw_only=True):
     seconds: Duration | None
     reason: str
     is_recorded: bool
+    curve: Curve = ()  #: of the last build of its kind that has one
     end: Duration = Duration(0, 0, 0)
     after: str = ""  #: the id of the build whose end it waits for; empty at the beginning
 
@@ -203,9 +211,11 @@ def forecast(
             seconds = Duration(likely / _ESTIMATE, likely, likely * _ESTIMATE)
             reason += "; estimate of matrix.toml"
         reason += "" if seconds else ", counts as no time"
-        builds.append(
-            PlannedBuild(step=step, seconds=seconds, reason=reason, is_recorded=bool(found))
+        curve = history.curve(step.subject, shared=step.reads_seeds)
+        planned = PlannedBuild(
+            step=step, seconds=seconds, reason=reason, is_recorded=bool(found), curve=curve
         )
+        builds.append(planned)
     return Forecast(builds=tuple(_timed(builds, builders)), builders=builders)
 
 

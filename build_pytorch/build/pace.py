@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -28,7 +29,15 @@ whose load was 2 to 18, six of ten ranges then held what the next 15 and 30 minu
 _VAGUE: Final = 4.0  #: times the slowest pace, from which on the fastest says nothing
 _IN_MINUTES: Final = 600.0  #: seconds from which a duration is shown in whole minutes
 
-_Segment = tuple[float, int]
+_POINTS: Final = 100
+
+Curve = tuple[float, ...]
+"""Seconds of compiling after which each hundredth of a build's steps was done; empty: unknown.
+
+Steps of PyTorch are not alike: files of registered operators take minutes, most others seconds.
+"""
+
+_Segment = tuple[float, float]
 """Seconds, and the steps that ended in them."""
 
 
@@ -83,10 +92,32 @@ class Pace:
         seconds = now - self._last[0]
         return seconds if self._marks and seconds > _SILENCE else 0.0
 
-    def _segments(self, now: float) -> tuple[list[_Segment], list[_Segment]]:
+    def curve(self, total: int) -> Curve:
+        """Return the curve of a build that ended after so many steps, if it compiled most itself.
+
+        Times in which nothing was done for long count as none: the machine slept.
+        """
+        if not self._marks or self.done < total or self.from_cache(self._last[0]) > total / 10:
+            return ()
+        points: list[float] = []
+        seconds = 0.0
+        for before, after in pairwise([*self._marks, self._last]):
+            took = after[0] - before[0] if after[0] - before[0] <= _SILENCE else 0.0
+            while len(points) < _POINTS and after[1] >= (len(points) + 1) * total / _POINTS:
+                missing = (len(points) + 1) * total / _POINTS - before[1]
+                points.append(round(seconds + took * missing / max(1, after[1] - before[1]), 1))
+            seconds += took
+        return tuple(points) if seconds >= _RECENT else ()
+
+    def _segments(
+        self, now: float, worth: Callable[[int], float] = float
+    ) -> tuple[list[_Segment], list[_Segment]]:
         """Return the recent segments, and those of the whole build in which compilers ran."""
         ends = [*self._marks, (max(now, self._last[0]), self._last[1])]
-        every = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(ends)]
+        every = [
+            (after[0] - before[0], worth(after[1]) - worth(before[1]))
+            for before, after in pairwise(ends)
+        ]
         moving = [segment for segment in every if segment[0] <= _SILENCE]
         recent = _latest(moving, max(_RECENT, _seconds(moving) / 4))
         usual = _usual(moving, _seconds(moving) / 2)  # also when others slow the machine down
@@ -95,11 +126,14 @@ class Pace:
 
     def from_cache(self, now: float) -> int:
         """Return how many steps were not compiled, as far as the pace shows it."""
-        return self.done - sum(steps for _, steps in self._segments(now)[1])
+        return self.done - round(sum(steps for _, steps in self._segments(now)[1]))
 
-    def left(self, now: float, total: int) -> Duration | None:
-        """Return the seconds for the rest if it is compiled; None if the pace is unknown."""
-        recent, compiled = self._segments(now)
+    def left(self, now: float, total: int, curve: Curve = ()) -> Duration | None:
+        """Return the seconds for the rest if it is compiled; None if the pace is unknown.
+
+        `curve`: of an earlier build, by which steps count as much as they take.
+        """
+        recent, compiled = self._segments(now, lambda done: _worth(done, total, curve))
         if _seconds(compiled) < _RECENT or sum(n for _, n in compiled) < _ENOUGH:
             return None
         later = _latest(compiled, _seconds(compiled) / 2)
@@ -110,26 +144,54 @@ class Pace:
             return None
         if max(paces) > _VAGUE * min(paces):
             return None
-        rest = total - self.done
+        rest = total - _worth(self.done, total, curve)
         low, high = max(paces) * _MARGIN, min(paces) / _MARGIN
         return Duration(rest / low, rest / usual, rest / high)
 
 
+class Earlier(Struct, frozen=True):
+    """What earlier builds of a kind say: how long they took, and the curve of one."""
+
+    seconds: Duration | None = None
+    curve: Curve = ()
+
+
 def time_left(
-    pace: Pace, total: int, now: float, elapsed: float, before: Duration | None
+    pace: Pace, total: int, now: float, elapsed: float, earlier: Earlier
 ) -> Duration | None:
     """Estimate the seconds that a build of so many steps (0: unknown) still takes.
 
-    From the pace of its steps, and from how long it was expected to take (`before`). The more steps
-    are done, the more their pace counts. None without data.
+    From the pace of its steps and from earlier builds. The more is done, the more the pace counts.
+    None without data.
     """
-    part = pace.done / total if total else 0.0
-    by_pace = pace.left(now, total)
-    if before is None:
+    part = _worth(pace.done, total, earlier.curve) / total if total else 0.0
+    by_pace = pace.left(now, total, earlier.curve)
+    if not (before := earlier.seconds):
         return by_pace
     is_from_cache = pace.from_cache(now) > pace.done / 10
     history = before.changed(1 - part) if is_from_cache else before.changed(1, -elapsed)
     return history.mixed(by_pace, part) if by_pace else history
+
+
+def is_curve(curve: Curve) -> bool:
+    """Whether a curve of a ledger, which another machine may have written, is one."""
+    points = (0.0, *curve)
+    return (
+        len(curve) == _POINTS
+        and all(before <= after < math.inf for before, after in pairwise(points))
+        and curve[-1] > 0
+    )
+
+
+def _worth(done: int, total: int, curve: Curve) -> float:
+    """Return the part of the time that so many steps take, as a number of all steps."""
+    if not curve:
+        return float(done)
+    points = (0.0, *curve)
+    place = min(done / total, 1.0) * _POINTS
+    index = min(int(place), _POINTS - 1)
+    seconds = points[index] + (place - index) * (points[index + 1] - points[index])
+    return total * seconds / points[-1]
 
 
 def _seconds(segments: Sequence[_Segment]) -> float:

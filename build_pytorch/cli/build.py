@@ -177,7 +177,7 @@ def _carried_out(screen: Screen, plan: BuildPlan) -> tuple[BuildRun, list[BuildO
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # builds go on without their terminal
     gc.enable()  # the entry point disables it for short commands; a run takes days
     builds, settings = plan.forecast.builds, plan.backend.settings
-    expected = {b.step.name: b.seconds for b in builds if b.seconds and b.is_recorded}
+    expected = {build.step.name: build for build in builds if build.is_recorded}
     with only_run(settings.root), BuildDisplay(screen, expected) as display:
         build_run = BuildRun(plan, settings, display)
         return build_run, build_run.run()

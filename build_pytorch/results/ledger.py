@@ -94,6 +94,8 @@ class Ended(Event, tag="ended", frozen=True, kw_only=True, omit_defaults=True):
     """Objects from a compiler cache; 0 without one, and if the build did not get that far."""
     cache_misses: int = 0
     """Objects that a build with a compiler cache compiled itself."""
+    curve: tuple[float, ...] = ()
+    """Seconds of compiling after which each hundredth of the steps was done; empty: unknown."""
     local_packages: str = ""
     """The local checkout that CUDA packages came from; nobody else could build this result."""
 
