@@ -63,6 +63,16 @@ def test_a_build_that_is_the_same_again(reader: World) -> None:
 
 
 @needs_nix
+def test_objects_from_a_compiler_cache_are_called_copies(world: World) -> None:
+    """That they are the same again says nothing of the compiler."""
+    world.scenario("cpu-avx2", "good; echo build-pytorch: compiler cache: 1301 hits, 62 misses >&2")
+    assert world.build("cpu-avx2", "--backend", "nix").returncode == 0
+    done = world.project.run("invoke", "rebuild", "cpu-avx2", env=world.env)
+    assert done.returncode == 0, done.stderr
+    assert "1301 of 1363 objects are copies from a compiler cache" in " ".join(done.stdout.split())
+
+
+@needs_nix
 def test_a_build_that_differs_names_the_files(world: World) -> None:
     """The first result stays, and the second one is kept beside it."""
     world.scenario("cpu-avx2", 'good; date +"at %F %T.%N" >"$out/when"; echo a >"$out/same"')

@@ -26,6 +26,12 @@ _MISSES: Final = {"gpu": 0.02, "cpu-only": 0.15}
 """Largest part of the objects that a shared build is expected to compile itself."""
 
 
+def cache_counts(log: bytes) -> tuple[int, int]:
+    """Return the hits and misses that nix/compiler_cache.sh printed last; 0 and 0 if none."""
+    hits, misses = (_CACHE.findall(log) or [(0, 0)])[-1]
+    return int(hits), int(misses)
+
+
 class BuildState(StrEnum):
     """What became of a step of the plan, as people and the ledger read it."""
 
@@ -202,13 +208,10 @@ class BuildRecord:
             )
 
     def _cache_counts(self, attempt: Attempt) -> tuple[int, int]:
-        """Return the hits and misses that nix/compiler_cache.sh printed last."""
         try:
-            _, tail = ends_below(self.ledger.root, attempt.log, _STATISTICS)
+            return cache_counts(ends_below(self.ledger.root, attempt.log, _STATISTICS)[1])
         except (OSError, LinkError):
             return 0, 0
-        hits, misses = (_CACHE.findall(tail) or [(0, 0)])[-1]
-        return int(hits), int(misses)
 
     def _append(self, event: Started | Ended) -> None:
         try:

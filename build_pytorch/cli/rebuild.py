@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -13,6 +14,7 @@ from msgspec import Struct
 from build_pytorch.base import process
 from build_pytorch.base.console import ProgressLine, Screen, clock, counted, print_json, visible
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
+from build_pytorch.build.build_outcome import cache_counts
 from build_pytorch.build.file_differences import FileDifference, file_differences
 from build_pytorch.cli.commands import RebuildOptions
 from build_pytorch.matrix import matrix_reader
@@ -81,17 +83,20 @@ def _rebuilt(options: RebuildOptions, state: PackageState) -> Rebuilt:
     with ProgressLine(f"{package.id}: built again", 0) as progress:
         result = process.start([*argv, *store.CHECK], cwd=root).finish(callback=progress.at)
     seconds = round(time.monotonic() - began, 3)
+    hits, misses = cache_counts(os.fsencode(result.stderr))
+    copies = f"{hits} of {hits + misses} objects are copies from a compiler cache" if hits else ""
     if found := _DIFFERS.search(result.stderr):
         differences = tuple(file_differences(Path(found[1]), Path(found[2])))
+        files = f"{counted(len(differences), 'file')} of {found[1]}"
         return Rebuilt(
             variant=package.id,
             outcome="different",
             seconds=seconds,
-            message=f"{counted(len(differences), 'file')} of {found[1]}",
+            message="; ".join(filter(None, (files, copies))),
             second=found[2],
             differences=differences,
         )
-    message = result.last_line if result.code else ""
+    message = result.last_line if result.code else copies
     outcome: Literal["same", "failed"] = "failed" if result.code else "same"
     return Rebuilt(variant=package.id, outcome=outcome, seconds=seconds, message=message)
 
