@@ -73,7 +73,7 @@ def make_environment(folder: Path, debian: Path) -> dict[str, str]:
         shutil.chown(folder / "cache", group=GROUP)
         (folder / "cache").chmod(0o2770)
     shown = [f"/{name}={debian}/{name}" for name in ("usr", "bin", "lib", "lib64", "src", "opt")]
-    shown += [f"/etc/{n}={debian}/etc/{n}" for n in ("alternatives", "ld.so.cache", "python3.13")]
+    shown += [f"/etc/{n}={debian}/etc/{n}" for n in ("alternatives", "ld.so.cache", "python3.13", "ssl")]
     lines = [
         "substituters =",
         f"build-users-group = {GROUP if GROUP in groups else ''}",
