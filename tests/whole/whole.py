@@ -73,7 +73,8 @@ def make_environment(folder: Path, debian: Path) -> dict[str, str]:
         shutil.chown(folder / "cache", group=GROUP)
         (folder / "cache").chmod(0o2770)
     shown = [f"/{name}={debian}/{name}" for name in ("usr", "bin", "lib", "lib64", "src", "opt")]
-    shown += [f"/etc/{n}={debian}/etc/{n}" for n in ("alternatives", "ld.so.cache", "python3.13", "ssl")]
+    etc = ("alternatives", "ld.so.cache", "python3.13", "ssl")
+    shown += [f"/etc/{name}={debian}/etc/{name}" for name in etc]
     lines = [
         "substituters =",
         f"build-users-group = {GROUP if GROUP in groups else ''}",
