@@ -434,7 +434,8 @@ def test_failures_are_shown_named_or_tried_again(world: World) -> None:
         world.scenario(variant, script)
     done = world.built(*FAILURES, "--cores", "4")
     assert done["returncode"] == 1
-    _, found, last = done["stderr"].partition("for a reason that no log rule names")
+    unnamed = " in the phase build for a reason that no log rule names"
+    _, found, last = done["stderr"].partition(unnamed)
     assert found, "a download that failed before compiling is not the cause of what fails later"
     shown = [line for line in last.partition("  whole log:")[0].splitlines() if line[:4] == "    "]
     assert "    x.cpp: boom" in shown

@@ -54,6 +54,7 @@ class BuildOutcome(Struct, frozen=True, kw_only=True):
     outputs: tuple[str, ...] = ()
     tail: tuple[str, ...] = ()  #: the last lines of the log, if no rule names the failure
     where: str = ""
+    phase: str = ""  #: in which its log ended
 
     @property
     def cause(self) -> str:
@@ -101,6 +102,7 @@ def outcome_of(
         outputs=outputs,
         tail=() if rule else tuple(shortened(line, _LONGEST) for line in attempt.progress.tail),
         where=attempt.progress.where,
+        phase=attempt.progress.phase,
     )
 
 
@@ -118,8 +120,9 @@ def sentence(outcome: BuildOutcome) -> str:
         return f"{name}: {outcome.state}: {outcome.message}"
     if rule is None:
         tail = "".join(f"    {line}\n" for line in outcome.tail)
+        phase = f" in the phase {outcome.phase}" if outcome.phase else ""
         return (
-            f"{name}: failed after {took} for a reason that no log rule names "
+            f"{name}: failed after {took}{phase} for a reason that no log rule names "
             f"({outcome.message}); the last lines:\n{tail}  whole log: {outcome.log}"
         )
     return (
