@@ -354,6 +354,19 @@ THREE = {
 }
 
 
+ONLY = """// flags: FLAGS -fno-toplevel-reorder
+namespace at::native {
+namespace AVX512 { void first(float* y) { y[0] = 1; } }
+namespace {
+__attribute__((noinline)) void only(float* y, const float* x) {
+  for (int i = 0; i < 256; i++) y[i] += x[i];
+}
+}
+namespace LAST { void last(float* y, const float* x) { only(y, x); only(y + 256, x); } }
+}
+""".replace("FLAGS", HIGH)
+AMONG = {COMMON: COMMON_CODE, "kernel.cpp": ONLY.replace("LAST", "AVX512")}
+BESIDE = {COMMON: COMMON_CODE, "kernel.cpp": ONLY}
 OTHER = {COMMON: COMMON_CODE, "Other.cpp": kernel("other")}
 AVX512 = {COMMON: COMMON_CODE, "kernel.cpp": labelled("AVX512")}
 DEFAULT = {COMMON: COMMON_CODE, "kernel.cpp": labelled("DEFAULT")}
@@ -372,6 +385,9 @@ IN_C = {COMMON: COMMON_CODE, "theirs.cpp": THEIRS}
         # A kernel without it is known by its file, or by its copies.
         (THREE, "", "passed", "files", ""),
         (THREE, "-S", "passed", "names", ""),
+        # One that only a capability has lies among others of its file.
+        (AMONG, "-S", "passed", "names", ""),
+        (BESIDE, "-S", "skipped", "names", "1 function of unattributed code with"),
         (OTHER, "", "failed", "files", "(anonymous namespace)::kernel"),
         (OTHER, "-S", "skipped", "names", "1 function of unattributed code with"),
         (OTHER, "-s", "skipped", "exported", "unattributed code with instructions above it: (no"),
