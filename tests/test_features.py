@@ -239,6 +239,37 @@ def test_without_a_known_wheel_a_note_says_so(folder: Path) -> None:
     assert "`nox -s wheel-facts -- 2.0.1`" in note
 
 
+# --- blas, in matrix.toml ---
+
+
+def with_mkl() -> Variant:
+    text = ONE.replace('cpu = ["avx2"', 'blas = "mkl"\ncpu = ["avx2"', 1)
+    return next(v for v in matrix_reader.parse(text).variants if v.effects.blas == "mkl")
+
+
+@pytest.mark.parametrize(("blas", "is_wrong"), [("libopenblas.so.0", True), ("libmkl_rt", False)])
+def test_files_with_another_blas_than_the_matrix_asks_for_fail(
+    folder: Path, blas: str, is_wrong: bool
+) -> None:
+    """A build with OpenBLAS passed as the variant with MKL, with the warning of any OpenBLAS."""
+    library(folder, {**SHOWN, "blas": (blas, "")})
+    part = looked("features", with_mkl(), folder)
+    errors = [f["found"] for f in part["findings"] if f["severity"] == "error"]
+    assert errors == (["BLAS: openblas"] if is_wrong else [])
+
+
+@pytest.mark.parametrize(("blas", "is_wrong"), [("open", True), ("generic", True), ("mkl", False)])
+def test_a_torch_with_another_blas_than_the_matrix_asks_for_fails(
+    blas: str, is_wrong: bool
+) -> None:
+    document = right(variant := with_mkl())
+    document["torch"]["config"] = f"  - Build settings: BLAS_INFO={blas}, "
+    reasons = judge(report(document), variant).reasons
+    assert any("the BLAS" in reason for reason in reasons) == is_wrong
+    document["torch"]["config"] = "cut off"
+    assert judge(report(document), variant).outcome == "passed"
+
+
 # --- without, in matrix.toml ---
 
 LEFT_OUT = '{ feature = "nnpack", reason = "off in nixpkgs" }'

@@ -20,16 +20,19 @@ _BLAS: Final = "libopenblas*.so*"
 
 
 def check_features(target: Target, result: PartResult, _progress: Progress) -> None:
-    """Warn of what the official wheel has and these libraries lack."""
+    """Find a BLAS that is not the one asked for. Warn of what only the official wheel has."""
     variant = target.variant
     wheel = build_features.wheel_for(variant)
+    found = features_in([*with_blas(target.folder), *_blas_of(target)])
     result.passed = ["the libraries"]
+    if blas := build_features.other_blas(variant, found):
+        fix = "look for MKL in the summary of CMake in the build log"
+        result.error("the libraries", f"BLAS: {blas}", f"{variant.effects.blas} (`blas`)", fix)
     if wheel is None:
         version = variant.release.torch.version
         note = f"no official wheel of PyTorch {version} for {variant.platform} was read"
         result.notes.append(f"{note}; `nox -s wheel-facts -- {version}` reads it")
         return
-    found = features_in([*with_blas(target.folder), *_blas_of(target)])
     result.figures = {"wheel": wheel.source, "features": found, "without": variant.without}
     expected = f"as in the official wheel of {wheel.torch}"
     if not found:

@@ -76,6 +76,15 @@ def seen(texts: Sequence[bytes], evidence: Evidence) -> dict[str, str]:
     return found
 
 
+def other_blas(variant: Variant, found: Mapping[str, str]) -> str:
+    """Return the BLAS that a build has in place of one that the matrix asks for, or "".
+
+    OpenBLAS is what nobody asked for: another one is no fault then.
+    """
+    asked, has = variant.effects.blas, found.get("blas", "")
+    return has if has != asked != "openblas" else ""
+
+
 def wheel_for(variant: Variant) -> OfficialWheel | None:
     """Return the wheel to compare a variant with: that of its CUDA, else another of its version."""
     cuda = variant.release.cuda.version if variant.gpu and variant.release.cuda else ""

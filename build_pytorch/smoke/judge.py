@@ -10,7 +10,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import compatibility
-from build_pytorch.matrix.build_features import lacking, seen, wheel_for
+from build_pytorch.matrix.build_features import lacking, other_blas, seen, wheel_for
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.source_tables import version_for
@@ -131,7 +131,7 @@ def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
 
 
 def _wrong_kernels(report: SmokeReport, variant: Variant) -> Iterator[str]:
-    """Yield a reason if PyTorch chose kernels below the variant's ISA when it started.
+    """Yield another BLAS, and kernels below the variant's ISA that PyTorch chose when it started.
 
     ATen uses its AVX512 kernels on a CPU with f, bw, dq, vl and fma. On ARM the names depend on
     the length of the vectors, so they decide nothing.
@@ -140,6 +140,8 @@ def _wrong_kernels(report: SmokeReport, variant: Variant) -> Iterator[str]:
     wanted = "AVX512" if "avx512f" in flags else "AVX2" if "avx2" in flags else found
     if found not in {wanted, "AVX512"}:
         yield f"takes {found} kernels, not {wanted}"
+    if blas := other_blas(variant, _features(report)):
+        yield f"has the BLAS {blas}, not {variant.effects.blas}"
 
 
 def _bad_tests(report: SmokeReport, tests: Sequence[DeclaredTest], device: str) -> Iterator[str]:
@@ -210,8 +212,7 @@ def _notes(report: SmokeReport, variant: Variant, tests: Sequence[DeclaredTest])
         requires = f"PyTorch {torch.version} requires {required}"
         yield f"Triton is {torch.triton}, and {requires}: torch.compile may fail on a GPU"
     wheel = wheel_for(variant)
-    if wheel and "Build settings: " in torch.config:
-        found = seen([f"{torch.config}\n{torch.parallel}".encode()], "config")
+    if wheel and (found := _features(report)):
         for each in lacking(variant, wheel, "config", found):
             yield f"{each.problem}; {each.explanation}"
     if variant.gpu and report.gpu:
@@ -225,6 +226,13 @@ def _notes(report: SmokeReport, variant: Variant, tests: Sequence[DeclaredTest])
         is_run = test.device == "cpu" or (variant.gpu and report.gpu)
         if test.optional and is_run and test.name in skipped:
             yield f"{test.name} was skipped: {skipped[test.name].message or 'no reason given'}"
+
+
+def _features(report: SmokeReport) -> dict[str, str]:
+    """Return the features that torch names; {} if it says nothing of them."""
+    torch = report.torch
+    texts = [f"{torch.config}\n{torch.parallel}".encode()]
+    return seen(texts, "config") if "Build settings: " in torch.config else {}
 
 
 def _is_allowed(version: str, required: str) -> bool:
