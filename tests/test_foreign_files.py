@@ -22,6 +22,8 @@ from build_pytorch.build.build_process import Attempt
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
 from build_pytorch.results.ledger import Ledger, RunFacts, Started
+from build_pytorch.smoke.judge import Judgement
+from build_pytorch.smoke.smoke_case import case_of
 
 pytestmark = pytest.mark.slow
 
@@ -66,9 +68,7 @@ def report(root: Path, matrix: Matrix) -> None:
         matrix.variants[0],
         None,
         test="smoke",
-        outcome="passed",
-        reasons=(),
-        document={},
+        result=case_of(matrix.variants[0], Judgement(outcome="passed")),
         run=RunFacts(counts={}),
         key=None,
     )

@@ -6,11 +6,11 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import Struct
 
 from build_pytorch.base.console import ProgressLine, counted
 from build_pytorch.base.errors import BuildPytorchError
@@ -91,37 +91,38 @@ def compare(  # noqa: PLR0913 - the options of the command
     load = os.getloadavg()[0]
     a, a_report = _checked(matrix, names[0], release, None, say)
     b, b_report = _checked(matrix, names[1], release, a_report, say)
-    found = []
-    on_cpu = [Setting("cpu", number) for number in threads or dict.fromkeys((1, cores))]
-    settings = on_cpu if device == "cpu" else [Setting(device, 0)]
-    if not device:
-        can_use_gpu = a_report.torch.cuda and b_report.torch.cuda and detect.read_nvml().gpus
-        settings = on_cpu + ([Setting("0", 0)] if can_use_gpu else [])
-    end = time.monotonic() + minutes * 60
-    for index, setting in enumerate(settings):
-        now = time.monotonic()
-        found.append(_measured((a, b), setting, now + max(0, end - now) / (len(settings) - index)))
-    machine = _machine(found, cores, load)
+    settings = [Setting("cpu", number) for number in threads or dict.fromkeys((1, cores))]
+    if device not in {"", "cpu"}:
+        settings = [Setting(device, 0)]
+    elif not device and a_report.torch.cuda and b_report.torch.cuda and detect.read_nvml().gpus:
+        settings.append(Setting("0", 0))
+    found = list(_each_measured((a, b), settings, time.monotonic() + minutes * 60))
     outcome, reasons = judged(found)
     result = Comparison(
         a=_side(a, found[0].facts[0].report),
         b=_side(b, found[0].facts[1].report),
-        machine=machine,
+        machine=_machine(found, cores, load),
         settings=tuple(found),
         outcome=outcome,
         reasons=reasons,
     )
+    return _recorded(matrix.root, a, result, key), a
+
+
+def _recorded(
+    root: Path, a: ComparedBuild, result: Comparison, key: SigningKey | None
+) -> Comparison:
+    """Record a comparison as evidence for A. Raises WriteError, ToolError."""
+    found, machine = result.settings, result.machine
     gpus = (gpu.name for each in found if (gpu := each.facts[0].report.gpu))
-    saved = evidence.record_evidence(
-        matrix.root,
+    return evidence.record_evidence(
+        root,
         a.package,
         a.artefact,
         test="compare",
-        outcome=outcome,
-        reasons=reasons,
-        document=to_builtins(result),
+        result=result,
         compared=ComparedFacts(
-            against=b.label,
+            against=result.b.label,
             machine=machine.class_,
             ratios={each.title: each.mean.ratio for each in found if each.mean},
             verdicts={each.title: verdict(each) for each in found},
@@ -134,7 +135,6 @@ def compare(  # noqa: PLR0913 - the options of the command
         ),
         key=key,
     )
-    return structs.replace(result, **structs.asdict(saved)), a
 
 
 def _machine(found: Sequence[MeasuredSetting], cores: int, load: float) -> ComparedMachine:
@@ -218,6 +218,15 @@ def _checked(
     if build.artefact and is_torch and not build.artefact.holds(file):
         raise BuildPytorchError(f"{build.label}: imports another torch, {file}")
     return build, report
+
+
+def _each_measured(
+    both: Sequence[ComparedBuild], settings: Sequence[Setting], end: float
+) -> Iterator[MeasuredSetting]:
+    """Yield what was measured in each setting, which share the time until `end`."""
+    for index, setting in enumerate(settings):
+        now = time.monotonic()
+        yield _measured(both, setting, now + max(0, end - now) / (len(settings) - index))
 
 
 def _measured(both: Sequence[ComparedBuild], setting: Setting, end: float) -> MeasuredSetting:

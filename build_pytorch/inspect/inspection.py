@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final, Literal
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import Struct, structs
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.inspect import closure, compiled_features, config, device_code, instructions
@@ -147,18 +147,10 @@ def inspect_result(
         reason = str(error).partition("\n")[0]
         return _not_run(package, f"{artefact.link.name}: {reason}")
     result = inspect_target(target, progress)
-    saved = evidence.record_evidence(
-        root,
-        package,
-        artefact,
-        test="inspect",
-        outcome=result.outcome,
-        reasons=result.reasons,
-        document=to_builtins(result),
-        run=RunFacts(counts=Counter(part.state for part in result.parts)),
-        key=key,
+    run = RunFacts(counts=Counter(part.state for part in result.parts))
+    return evidence.record_evidence(
+        root, package, artefact, test="inspect", result=result, run=run, key=key
     )
-    return structs.replace(result, **structs.asdict(saved))
 
 
 def inspect_target(target: Target, progress: Progress) -> Inspection:

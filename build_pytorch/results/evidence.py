@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -30,12 +30,16 @@ _HERE: Final = ("", ledger.HOST)
 """Hosts of events of this machine; lines of older versions name none."""
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """The report and the signed statement, below the root, and whether the ledger got a line."""
+class _TestResult(Protocol):
+    """What a test found: a struct that also has the fields recorded, report and signed."""
 
-    report: str
-    recorded: bool
-    signed: str
+    @property
+    def outcome(self) -> ledger.TestOutcome | Literal["not run"]: ...
+    @property
+    def reasons(self) -> Sequence[str]: ...
+
+
+_Result = TypeVar("_Result", bound=_TestResult)
 
 
 def subject_of(package: Package) -> tuple[str, str]:
@@ -95,56 +99,60 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     artefact: Artefact | None,
     *,
     test: ledger.TestKind,
-    outcome: ledger.TestOutcome | Literal["not run"],
-    reasons: Sequence[str],
-    document: Mapping[str, object],
+    result: _Result,
     run: RunFacts,
     key: SigningKey | None,
     compared: ledger.ComparedFacts | None = None,
-) -> Recorded:
-    """Save the report of a test, add a line to the ledger, sign it with `key`. Raises WriteError.
+) -> _Result:
+    """Save the report of a test, add a line to the ledger, sign it with `key`.
 
-    The ledger gets a line only if `artefact`, the result that was tested, has a known recipe;
-    without a package there is none. In the report `document` gets the keys at, recorded, report and
-    digest. Raises ToolError where Nix or Git fail to tell what a statement says.
+    Returns the result with the report and the signed statement, both below the root, and whether
+    the ledger got a line: only if `artefact`, which was tested, has a known recipe; without a
+    package there is none. In the report the result has the keys at and digest as well. Raises
+    WriteError, and ToolError where Nix or Git fail to tell what a statement says.
     """
     moment = ledger.now()
     stamp = moment.partition("+")[0].replace(":", "").replace(".", "-")
     name = package.attribute if package else "other"
     report = f"{paths.STATE}/{ledger.REPORTS}/{test}-{name}-{stamp}Z.json"
-    book, event, origin = Ledger(root), None, None
-    if package and artefact:
-        subject, output = subject_of(package), str(artefact.output)
-        events = [event for event in book.events() if event.subject == subject]
-        origin = origin_of(events, recipe_digest(root, package), output)
-        if origin is not None and outcome != "not run":
-            event = Tested(
-                at=moment,
-                release=package.release_name,
-                variant=package.short_id,
-                digest=origin,
-                by=test,
-                outcome=outcome,
-                output=output,
-                reason="; ".join(reasons),
-                report=report,
-                compared=compared,
-            )
-    added = {"recorded": event is not None, "report": report, "digest": origin}
-    text = msgspec.json.encode({"at": moment, **document, **added})
-    whole = msgspec.json.format(text, indent=2) + b"\n"
-    with files.write_errors(root / report):
-        outputs.make_state(root)
-        files.write_all(root, {report: whole})
-    signed = ""
+    origin = _recipe_of(root, package, artefact) if package and artefact else None
+    event = None
+    if package and artefact and origin is not None and result.outcome != "not run":
+        event = Tested(
+            at=moment,
+            release=package.release_name,
+            variant=package.short_id,
+            digest=origin,
+            by=test,
+            outcome=result.outcome,
+            output=str(artefact.output),
+            reason="; ".join(result.reasons),
+            report=report,
+            compared=compared,
+        )
+    added = {"recorded": event is not None, "report": report}
+    document = {"at": moment, **msgspec.to_builtins(result), **added, "digest": origin}
+    whole = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    _write(root, report, whole)
+    signed = f"{report.removesuffix('.json')}.signed.json" if event and key else ""
     if event:
-        book.append(event)
+        Ledger(root).append(event)
     if event and key:
-        signed = f"{report.removesuffix('.json')}.signed.json"
-        line = signed_test.sign(root, event, whole, run, key)
-        with files.write_errors(root / signed):
-            files.write_all(root, {signed: line})
-    return Recorded(report=report, recorded=event is not None, signed=signed)
+        _write(root, signed, signed_test.sign(root, event, whole, run, key))
+    return replace(result, **added, signed=signed)  # type: ignore[type-var] # it is a struct
+
+
+def _recipe_of(root: Path, package: Package, artefact: Artefact) -> str | None:
+    """Return the digest of the recipe that a result was built from, or None if unknown."""
+    subject = subject_of(package)
+    events = [event for event in Ledger(root).events() if event.subject == subject]
+    return origin_of(events, recipe_digest(root, package), str(artefact.output))
+
+
+def _write(root: Path, name: str, data: bytes) -> None:
+    with files.write_errors(root / name):
+        outputs.make_state(root)
+        files.write_all(root, {name: data})
 
 
 def judged_events(root: Path, events: Iterable[AnyEvent]) -> list[AnyEvent]:

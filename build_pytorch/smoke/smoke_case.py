@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import Struct, structs
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
@@ -98,18 +98,11 @@ def smoke_test(
     case = structs.replace(
         case_of(package, judgement), python=str(python), output=output, script=ran.raw or None
     )
-    saved = evidence.record_evidence(
-        settings.root,
-        package,
-        built,
-        test="smoke",
-        outcome=case.outcome,
-        reasons=case.reasons,
-        document=to_builtins(case),
-        run=run_facts(found),
-        key=settings.key,
+    run, key = run_facts(found), settings.key
+    case = evidence.record_evidence(
+        settings.root, package, built, test="smoke", result=case, run=run, key=key
     )
-    return structs.replace(case, **structs.asdict(saved)), found
+    return case, found
 
 
 def run_facts(report: SmokeReport | None) -> RunFacts:

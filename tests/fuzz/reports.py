@@ -86,9 +86,7 @@ def read_report(draw: random.Random, text: str) -> bool:
         variant,
         None,
         test="smoke",
-        outcome=case.outcome,
-        reasons=case.reasons,
-        document=to_builtins(case),
+        result=case,
         run=run_facts(found.report),
         key=None,
     )
