@@ -40,8 +40,8 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
     obstacles: tuple[str, ...]
     warnings: tuple[str, ...]
     backend: BuildBackend
-    jobs: int
-    cores: int
+    jobs: int = 1
+    cores: int = 0
     limits: tuple[Build, ...] = ()  #: of the builds, with the memory that earlier ones needed
     forecast: Forecast = Forecast()
     work: SharedWork | None = None  #: of a shared build
@@ -100,35 +100,44 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         of_seeds = _seed_results(seeds, steps, there, settings, events)
         steps = [*_seed_steps(of_seeds, steps, there, backend), *steps]
         results |= of_seeds
-    steps = list(_with_needs(steps, seeds))
-    building = [step for step in steps if step.action == "build"]
-    jobs = max(1, min(settings.jobs, len(building)))
+    is_building = any(step.action == "build" for step in steps)
+    plan = BuildPlan(
+        steps=tuple(_with_needs(steps, seeds)),
+        obstacles=tuple(obstacles),
+        warnings=(*notes, *build_obstacles.not_repeated(steps), *(mixed if is_building else ())),
+        backend=backend,
+        work=_shared_work(matrix, steps, settings) if settings.share else None,
+    )
     history = BuildHistory(chain.from_iterable(events.values()), matrix.packages)
+    return _with_limits(plan, history, results, there)
+
+
+def _with_limits(
+    plan: BuildPlan, history: BuildHistory, results: _Results, there: set[str]
+) -> BuildPlan:
+    """Return a plan with memory, compile jobs and hours of its builds, and what they lack here.
+
+    `there`: outputs that the store has.
+    """
+    backend, building, obstacles = plan.backend, plan.builds, plan.obstacles
+    settings, jobs = backend.settings, max(1, min(backend.settings.jobs, len(building)))
     here = [step for step in building if not step.where] or building
     limits, of_memory = build_obstacles.limits(here, history, jobs)
     if building and not obstacles:
-        obstacles += _obstacles(building, backend, results, there, limits)
+        obstacles = tuple(_obstacles(building, backend, results, there, limits))
     cores = (settings.cores or build_obstacles.most_cores(limits, jobs)) if building else 0
-    work = _shared_work(matrix, steps, settings) if settings.share else None
-    estimates = {s.name: s.variant.release.build.core_hours for s in building if s.is_variant}
-    return BuildPlan(
-        steps=tuple(steps),
+    hours = {s.name: s.variant.release.build.core_hours for s in building if s.is_variant}
+    if plan.work:
+        hours = plan.work.core_hours
+    of_memory = [] if settings.cores else of_memory
+    return replace(
+        plan,
         obstacles=tuple(dict.fromkeys(obstacles)),
-        warnings=(
-            *notes,
-            *build_obstacles.not_repeated(steps),
-            *(mixed if building else ()),
-            *_warnings(building, backend, limits),
-            *(() if settings.cores else of_memory),
-        ),
-        backend=backend,
+        warnings=(*plan.warnings, *_warnings(building, backend, limits), *of_memory),
         jobs=jobs,
         cores=cores,
         limits=limits,
-        forecast=forecast(
-            history, building, cores, backend.slots(jobs), work.core_hours if work else estimates
-        ),
-        work=work,
+        forecast=forecast(history, building, cores, backend.slots(jobs), hours),
     )
 
 
