@@ -272,7 +272,7 @@ def test_an_answer_that_ends_too_early_is_called_incomplete(
 ) -> None:
     with served(200, b"58" + b"\r\n" * 19, **headers) as address:
         code, out, err = said(capsys, address)
-    why = f"cannot be read: the answer is incomplete{of}; try again"
+    why = f"cannot be read: incomplete{of}; try again"
     assert (code, out, err) == (2, "", f"error: {address}: {why}\n")
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from build_pytorch.base.console import Screen, print_json
-from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli import package_index
 from build_pytorch.cli.commands import RecommendOptions
-from build_pytorch.cli.describe_machine import described_machine, print_machine
-from build_pytorch.cli.recommend_document import document_of
-from build_pytorch.cli.recommend_screen import Offer, show
-from build_pytorch.hardware import choose
+from build_pytorch.cli.describe_machine import described_machine
+from build_pytorch.cli.recommend_document import answer
+from build_pytorch.cli.recommend_screen import Offer
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.results import package_state
@@ -22,28 +18,15 @@ from build_pytorch.results.package_state import PackageState
 def run(options: RecommendOptions) -> int:
     """Print the recommendation. Returns 1 if no variant runs. Raises BuildPytorchError."""
     matrix = matrix_reader.load(options.root)
-    machine, number = described_machine(options, matrix)
-    here = [variant for variant in matrix.variants if variant.platform == machine.platform]
+    described = described_machine(options, matrix)
+    here = [variant for variant in matrix.variants if variant.platform == described[0].platform]
     known = package_state.package_states(options.root, here)
-    choice = choose.choose(
-        matrix,
-        machine,
-        gpu=number,
-        release=options.release or None,
-        measurements=list(package_index.measurements(known.values())),
-    )
-    code = EXIT_OK if choice.runs else EXIT_FINDINGS
 
     def offer_of(variant: Variant) -> Offer:
         return _offer(known[variant.id], matrix.companions_of(variant))
 
-    if options.json:
-        print_json(document_of(matrix, offer_of, machine, choice, code), sys.stdout)
-    else:
-        screen = Screen(sys.stdout)
-        print_machine(screen, machine, matrix.cpus.values())
-        show(screen, machine, choice, offer_of, verbose=options.verbose)
-    return code
+    measurements = list(package_index.measurements(known.values()))
+    return answer(options, matrix, described, measurements, offer_of)
 
 
 def _offer(state: PackageState, companions: Sequence[Package]) -> Offer:

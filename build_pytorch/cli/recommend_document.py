@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from build_pytorch.cli.recommend_screen import OfferOf
+from build_pytorch.base.console import Screen, print_json
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
+from build_pytorch.cli.describe_machine import print_machine
+from build_pytorch.cli.recommend_screen import OfferOf, show
 from build_pytorch.hardware import explain, saved_machines
 from build_pytorch.hardware.choice import Answer, Choice, ChosenBuild
+from build_pytorch.hardware.choose import choose
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.hardware.verdicts import Candidate, Obstacle
-from build_pytorch.hardware.wheels import ChosenWheel
+from build_pytorch.hardware.wheels import ChosenWheel, Measurement
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.official_wheels import OfficialWheel
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from build_pytorch.cli.commands import RecommendOptions
 
 
 class BuildRow(Struct, frozen=True, kw_only=True):
@@ -101,6 +112,30 @@ class RecommendDocument(Struct, frozen=True, kw_only=True):
     for_all: str | None
     answers: list[AnswerRow]
     exit_code: int
+
+
+def answer(
+    options: RecommendOptions | Namespace,
+    matrix: Matrix,
+    described: tuple[Machine, int | None],
+    measurements: Sequence[Measurement],
+    offer_of: OfferOf,
+) -> int:
+    """Choose for a machine or one GPU of it, and print that. Returns the exit code.
+
+    Raises BuildPytorchError.
+    """
+    machine, gpu = described
+    release = options.release or None
+    choice = choose(matrix, machine, gpu=gpu, release=release, measurements=measurements)
+    code = EXIT_OK if choice.runs else EXIT_FINDINGS
+    if options.json:
+        print_json(document_of(matrix, offer_of, machine, choice, code), sys.stdout)
+    else:
+        screen = Screen(sys.stdout)
+        print_machine(screen, machine, matrix.cpus.values())
+        show(screen, machine, choice, offer_of, verbose=options.verbose)
+    return code
 
 
 def document_of(

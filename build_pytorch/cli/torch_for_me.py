@@ -17,19 +17,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from build_pytorch.base import files
-from build_pytorch.base.console import Screen, prepare_streams, print_json, visible
+from build_pytorch.base.console import Screen, prepare_streams, visible
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
-    EXIT_FINDINGS,
-    EXIT_OK,
     BuildPytorchError,
     end_at_signals,
 )
-from build_pytorch.cli.describe_machine import described_machine, print_machine
-from build_pytorch.cli.recommend_document import document_of
-from build_pytorch.cli.recommend_screen import Offer, show
+from build_pytorch.cli.describe_machine import described_machine
+from build_pytorch.cli.recommend_document import answer
+from build_pytorch.cli.recommend_screen import Offer
 from build_pytorch.hardware import index
-from build_pytorch.hardware.choose import choose
 from build_pytorch.hardware.index import IndexedPackage
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
@@ -78,21 +75,12 @@ def _parser() -> argparse.ArgumentParser:
 def _answer(options: argparse.Namespace) -> int:
     """Print the answer. Returns the exit code. Raises BuildPytorchError."""
     matrix, known = _read(options.index)
-    machine, number = described_machine(options, matrix)
     measurements = [it for package in known.values() for it in package.comparisons]
-    choice = choose(matrix, machine, gpu=number, release=options.release, measurements=measurements)
-    code = EXIT_OK if choice.runs else EXIT_FINDINGS
 
     def offer_of(variant: Variant) -> Offer:
         return _offer(matrix, variant, known)
 
-    if options.json:
-        print_json(document_of(matrix, offer_of, machine, choice, code), sys.stdout)
-    else:
-        screen = Screen(sys.stdout)
-        print_machine(screen, machine, matrix.cpus.values())
-        show(screen, machine, choice, offer_of, verbose=options.verbose)
-    return code
+    return answer(options, matrix, described_machine(options, matrix), measurements, offer_of)
 
 
 def _read(source: str | None) -> tuple[Matrix, Mapping[str, IndexedPackage]]:
@@ -104,51 +92,46 @@ def _read(source: str | None) -> tuple[Matrix, Mapping[str, IndexedPackage]]:
         tables = json.loads(files.own_text("build_pytorch", "matrix.json"))
         matrix = matrix_reader.of_tables(tables, "matrix.json")
         return matrix, index.packages(matrix)
-    name = files.input_name(source) or "index"
-    try:
-        data = _download(source) if "://" in source else _local(source)
-    except (OSError, ValueError) as error:  # also of urllib
-        why = str(error if hasattr(error, "code") else _cause(error)).partition("\n")[0]
-        raise BuildPytorchError(f"{name}: cannot be read: {why}") from None
-    matrix, found = index.parse(data, name)
+    if not source:
+        raise BuildPytorchError("index: found an empty name, as from a variable that is not set")
+    is_address = "://" in source
+    data = _download(source) if is_address else files.read_input(Path(source), index.LARGEST)
+    matrix, found = index.parse(data, files.input_name(source))
     return matrix, found.own.packages
 
 
-def _cause(error: Exception) -> object:
-    """Return what the system says of an error; urllib wraps it."""
-    reason = getattr(error, "reason", error)
-    return getattr(reason, "strerror", None) or reason
-
-
-def _local(source: str) -> bytes:
-    if not source:
-        raise ValueError("found an empty name, as from a variable that is not set")
-    return files.read_named(Path(source), index.LARGEST, or_stdin=True)
-
-
 def _download(address: str) -> bytes:
-    """Return at most one byte more than an index may have. Raises OSError and ValueError."""
+    """Return at most one byte more than an index may have. Raises BuildPytorchError."""
     from http.client import HTTPException, IncompleteRead
     from urllib.request import urlopen  # 40 ms
 
-    _check_address(address)
     try:
-        with urlopen(address, timeout=_SECONDS) as answer:  # noqa: S310 - checked above
-            _check_address(answer.url)  # it may have led elsewhere
+        _check_address(address)
+        with urlopen(address, timeout=_SECONDS) as response:  # noqa: S310 - checked above
+            _check_address(response.url)  # it may have led elsewhere
             data, end = b"", time.monotonic() + _WHOLE
-            while len(data) <= index.LARGEST and (part := answer.read1(1 << 16)):
+            while len(data) <= index.LARGEST and (part := response.read1(1 << 16)):
                 data += part
                 if time.monotonic() > end:
-                    raise ValueError(f"not complete after {_WHOLE} s")
-            missing = 0 if part else answer.length or 0
+                    break
+            if len(data) > index.LARGEST or not (part or response.length):
+                return data
+            why = f"not complete after {_WHOLE} s"
+            if not part:
+                why = f"incomplete, {len(data)} of {len(data) + response.length} bytes; try again"
     except IncompleteRead:
-        raise ValueError("the answer is incomplete; try again") from None
+        why = "incomplete; try again"
     except HTTPException as error:
-        raise ValueError(f"the server answers no HTTP: {error!r}") from None
-    if missing:
-        of = f"{len(data)} of {len(data) + missing} bytes"
-        raise ValueError(f"the answer is incomplete, {of}; try again")
-    return data
+        why = f"the server answers no HTTP: {error!r}"
+    except (OSError, ValueError) as error:  # also of urllib
+        why = _cause(error).partition("\n")[0]
+    raise BuildPytorchError(f"{address}: cannot be read: {why}")
+
+
+def _cause(error: Exception) -> str:
+    """Return what the system says of an error, which urllib wraps, or the server's status."""
+    reason = error if hasattr(error, "code") else getattr(error, "reason", error)
+    return getattr(reason, "strerror", None) or str(reason)
 
 
 def _check_address(address: str) -> None:
