@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from conftest import Project, copied_project
+from conftest import Project, copied_project, unfolded
 from msgspec.structs import replace
 from sample_fleet import LAST, Checkout, SampleFleet
 
@@ -79,6 +79,7 @@ def test_the_first_screen_has_counts_causes_what_runs_and_what_is_next(
     assert len(lines) <= 12
     assert all(len(line) <= 80 for line in lines)
     assert "1 building, 7 failed, 3 tested, 8 impossible-host" in lines[0]
+    assert re.search(r", \d+ not built\b", unfolded("\n".join(lines[:2])))
     said = "\n".join(lines)
     assert "failed   3  fatal error: fmt/format.h: No such file\n" in said, "places differ"
     assert re.search(r"failed   2  out-of-memory: .*\n +\d+ days ago here: sm\d+", said)

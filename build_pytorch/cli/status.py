@@ -219,7 +219,7 @@ def _overview(states: Sequence[PackageState], document: StatusDocument, now: dat
     for noun, kind in (("variant", False), ("companion", True)):
         of_kind = [s for s in states if isinstance(s.package, CompanionPackage) is kind]
         totals = _totals(of_kind).items()
-        counts = ", ".join(f"{number} {state.replace(' ', '-')}" for state, number in totals)
+        counts = ", ".join(f"{number} {state}" for state, number in totals)
         head += folded(f"{counted(len(of_kind), noun)}: ", counts) if of_kind else []
     if document.seeds:
         built = sum(state.is_done for state in document.seeds.values())
