@@ -18,11 +18,7 @@ from urllib.parse import urlsplit
 
 from build_pytorch.base import files
 from build_pytorch.base.console import Screen, prepare_streams, visible
-from build_pytorch.base.errors import (
-    EXIT_BAD_INPUT,
-    BuildPytorchError,
-    end_at_signals,
-)
+from build_pytorch.base.errors import EXIT_BAD_INPUT, BuildPytorchError, end_at_signals
 from build_pytorch.cli.describe_machine import described_machine
 from build_pytorch.cli.recommend_document import answer
 from build_pytorch.cli.recommend_screen import Offer

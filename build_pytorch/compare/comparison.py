@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,10 @@ def compare(  # noqa: PLR0913 - the options of the command
         settings = [Setting(device, 0)]
     elif not device and a_report.torch.cuda and b_report.torch.cuda and detect.read_nvml().gpus:
         settings.append(Setting("0", 0))
-    found = list(_each_measured((a, b), settings, time.monotonic() + minutes * 60))
+    found, end = [], time.monotonic() + minutes * 60
+    for index, setting in enumerate(settings):
+        now = time.monotonic()
+        found.append(_measured((a, b), setting, now + max(0, end - now) / (len(settings) - index)))
     outcome, reasons = judged(found)
     result = Comparison(
         a=_side(a, found[0].facts[0].report),
@@ -218,15 +221,6 @@ def _checked(
     if build.artefact and is_torch and not build.artefact.holds(file):
         raise BuildPytorchError(f"{build.label}: imports another torch, {file}")
     return build, report
-
-
-def _each_measured(
-    both: Sequence[ComparedBuild], settings: Sequence[Setting], end: float
-) -> Iterator[MeasuredSetting]:
-    """Yield what was measured in each setting, which share the time until `end`."""
-    for index, setting in enumerate(settings):
-        now = time.monotonic()
-        yield _measured(both, setting, now + max(0, end - now) / (len(settings) - index))
 
 
 def _measured(both: Sequence[ComparedBuild], setting: Setting, end: float) -> MeasuredSetting:

@@ -202,8 +202,7 @@ def converted(value: object, kind: type[_Struct], prefix: str = "") -> _Struct:
     """
     if wrong := misfits(value, kind, JSON):
         raise DocumentError(message([f"{prefix}{dotted(trail)}: {what}" for trail, what in wrong]))
-    found: _Struct = msgspec.convert(value, kind)
-    return found
+    return msgspec.convert(value, kind)
 
 
 def _faults(value: Any, kind: Any, trail: Trail, names: Mapping[str, str]) -> Iterator[Fault]:

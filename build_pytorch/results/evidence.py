@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -30,16 +30,7 @@ _HERE: Final = ("", ledger.HOST)
 """Hosts of events of this machine; lines of older versions name none."""
 
 
-class _TestResult(Protocol):
-    """What a test found: a struct that also has the fields recorded, report and signed."""
-
-    @property
-    def outcome(self) -> ledger.TestOutcome | Literal["not run"]: ...
-    @property
-    def reasons(self) -> Sequence[str]: ...
-
-
-_Result = TypeVar("_Result", bound=_TestResult)
+_Result = TypeVar("_Result", bound=msgspec.Struct)
 
 
 def subject_of(package: Package) -> tuple[str, str]:
@@ -106,32 +97,33 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
 ) -> _Result:
     """Save the report of a test, add a line to the ledger, sign it with `key`.
 
+    `result` has the fields outcome, reasons, recorded, report and signed.
     Returns the result with the report and the signed statement, both below the root, and whether
     the ledger got a line: only if `artefact`, which was tested, has a known recipe; without a
     package there is none. In the report the result has the keys at and digest as well. Raises
     WriteError, and ToolError where Nix or Git fail to tell what a statement says.
     """
-    moment = ledger.now()
+    moment, found = ledger.now(), msgspec.to_builtins(result)
     stamp = moment.partition("+")[0].replace(":", "").replace(".", "-")
     name = package.attribute if package else "other"
     report = f"{paths.STATE}/{ledger.REPORTS}/{test}-{name}-{stamp}Z.json"
     origin = _recipe_of(root, package, artefact) if package and artefact else None
     event = None
-    if package and artefact and origin is not None and result.outcome != "not run":
+    if package and artefact and origin is not None and found["outcome"] != "not run":
         event = Tested(
             at=moment,
             release=package.release_name,
             variant=package.short_id,
             digest=origin,
             by=test,
-            outcome=result.outcome,
+            outcome=found["outcome"],
             output=str(artefact.output),
-            reason="; ".join(result.reasons),
+            reason="; ".join(found["reasons"]),
             report=report,
             compared=compared,
         )
     added = {"recorded": event is not None, "report": report}
-    document = {"at": moment, **msgspec.to_builtins(result), **added, "digest": origin}
+    document = {"at": moment, **found, **added, "digest": origin}
     whole = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
     _write(root, report, whole)
     signed = f"{report.removesuffix('.json')}.signed.json" if event and key else ""
@@ -139,7 +131,7 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
         Ledger(root).append(event)
     if event and key:
         _write(root, signed, signed_test.sign(root, event, whole, run, key))
-    return replace(result, **added, signed=signed)  # type: ignore[type-var] # it is a struct
+    return replace(result, **added, signed=signed)
 
 
 def _recipe_of(root: Path, package: Package, artefact: Artefact) -> str | None:
