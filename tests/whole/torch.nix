@@ -30,7 +30,7 @@ in
         // (if !isMkl then { OpenBLAS_HOME = blas.provider; } else {
           CMAKE_PREFIX_PATH = blas.provider;
           INTEL_MKL_DIR = blas.provider;
-          LD_LIBRARY_PATH = "${blas.provider}/lib";
+          LDFLAGS = "-Wl,-rpath,${blas.provider}/lib"; # as the linker's wrapper of nixpkgs
           MKLROOT = blas.provider;
           MKL_THREADING = "OMP";
         });
