@@ -33,7 +33,7 @@ _POINTS: Final = 100
 _WHOLE: Final = 0.98  #: part of its steps that a whole build has done at least
 
 Curve = tuple[float, ...]
-"""Seconds of compiling after which each hundredth of a build's steps was done; empty: unknown.
+"""`curve` of a build in the ledger: when each hundredth of its steps was done; empty: unknown.
 
 Steps of PyTorch are not alike: files of registered operators take minutes, most others seconds.
 """

@@ -26,7 +26,7 @@ def check_features(target: Target, result: PartResult, _progress: Progress) -> N
     found = features_in([*with_blas(target.folder), *_blas_of(target)])
     result.passed = ["the libraries"]
     if blas := build_features.other_blas(variant, found):
-        fix = "look for MKL in the summary of CMake in the build log"
+        fix = "look for BLAS in the summary of CMake in the build log"
         result.error("the libraries", f"BLAS: {blas}", f"{variant.effects.blas} (`blas`)", fix)
     if wheel is None:
         version = variant.release.torch.version
