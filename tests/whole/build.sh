@@ -13,6 +13,10 @@ pytorch-v*-with-submodules)
     # What Debian changed: the version has +debian, and ninja writes commands in place of objects
     sed -i "s/ + '+debian'//" "$out/tools/generate_torch_version.py"
     sed -i "s/, '-v'\]/]/" "$out/tools/setup_helpers/cmake.py"
+    # and the libraries found each other in /usr/lib, where another libtorch may be
+    sed -i -e 's/^set(CMAKE_INSTALL_RPATH "")/set(CMAKE_INSTALL_RPATH "${_rpath_portable_origin}")/' \
+        -e 's/^set(CMAKE_INSTALL_RPATH_USE_LINK_PATH FALSE)/set(CMAKE_INSTALL_RPATH_USE_LINK_PATH TRUE)/' \
+        "$out/cmake/Dependencies.cmake"
     # Debian's sources lack a generated file
     cd "$out/torch/csrc/jit/serialization"
     flatc --cpp --gen-mutable --scoped-enums mobile_bytecode.fbs
