@@ -390,6 +390,31 @@ def test_a_torch_that_breaks_hides_no_other_test(
     assert "not run" not in outcomes(document).values()
 
 
+MAPPED = """
+import mmap
+maps = []
+for name in {names!r}:
+    with open(name) as file:
+        maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+"""
+
+
+def test_libraries_of_another_pytorch_are_seen(tmp_path: Path) -> None:
+    # Found by the first whole build: without $ORIGIN in a run path, libtorch_cpu was Debian's.
+    names = [
+        tmp_path / "own lib/libtorch_python.so.2.6",
+        tmp_path / "usr/libtorch_cpu.so.2.6.0",
+        tmp_path / "own lib/libc10.so",
+        tmp_path / "audio/libtorchaudio.so",  # a companion's
+    ]
+    for name in names:
+        name.parent.mkdir(exist_ok=True)
+        name.write_text("x")
+    document = with_fake(tmp_path, GOOD + MAPPED.format(names=[str(name) for name in names]))
+    folders = [str(tmp_path / "own lib"), str(tmp_path / "usr")]
+    assert document["torch"]["library_folders"] == folders
+
+
 HANG = "open(os.environ['PIDS'], 'w').write(str(os.getpid())) and time.sleep(1000)"
 IMPORT_HANGS = f"import os, time\n{HANG}"
 HANGS = {

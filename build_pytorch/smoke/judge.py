@@ -106,6 +106,8 @@ def _wrong_companions(report: SmokeReport, companions: Mapping[str, str]) -> Ite
 def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
     """Yield how this torch differs from the variant, as far as it is known without a GPU."""
     torch, release = report.torch, variant.release
+    if len(torch.library_folders) > 1:
+        yield f"loads the libraries of several PyTorchs: {', '.join(torch.library_folders)}"
     # The part after `+` is local: who built it, and how (PEP 440).
     if torch.version.partition("+")[0] != release.torch.version:
         yield f"is PyTorch {torch.version}, not {release.torch.version}"

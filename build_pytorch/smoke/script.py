@@ -833,6 +833,7 @@ def torch_facts(torch: Any) -> Facts:
     triton, required = triton_versions()
     return {
         "file": torch.__file__,
+        "library_folders": library_folders(),
         "version": str(torch.__version__),
         "git": torch.version.git_version,
         "cuda": torch.version.cuda,
@@ -848,6 +849,16 @@ def torch_facts(torch: Any) -> Facts:
         "config": torch.__config__.show(),
         "parallel": torch.__config__.parallel_info(),
     }
+
+
+def library_folders() -> list[str]:
+    """Return the folders of PyTorch's libraries in this process, by Linux's /proc: of one build, one.
+
+    The dynamic linker finds another build's libraries in LD_LIBRARY_PATH, or in /usr/lib where a
+    run path does not lead to the build's own.
+    """
+    paths = re.findall(r" (/.*)/lib(?:c10|torch)(?:_[a-z_]+)?\.so", text_of("/proc/self/maps"))
+    return sorted(set(paths))
 
 
 def companion_facts(name: str) -> Facts:

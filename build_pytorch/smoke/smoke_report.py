@@ -61,6 +61,7 @@ class TorchFacts(Struct, frozen=True, kw_only=True):
 
     import_error: str = ""
     file: str = ""
+    library_folders: tuple[str, ...] = ()
     version: str = ""
     cuda: str | None = None
     hip: str | None = None
