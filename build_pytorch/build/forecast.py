@@ -47,11 +47,16 @@ class _EndedBuild(Struct, frozen=True):
         return hits / max(1, hits + misses)
 
     def seconds(self, cores: int) -> float:
-        """Return how long it would have taken with so many compile jobs and nothing cached."""
-        compiled = (
-            self.ended.seconds / (1 - self.hits) if self.hits < _CACHED else self.ended.seconds
-        )
-        return compiled * self.cores / cores if self.cores and cores else compiled
+        """Return how long it would have taken with so many compile jobs and nothing cached.
+
+        As if all objects took equally long. Those that differ between variants take longer: of
+        PyTorch 2.6.0 with MKL, 68 % came from the cache of OpenBLAS and were about half of the work.
+        """
+        return self.least(cores) / (1 - self.hits if self.hits < _CACHED else 1)
+
+    def least(self, cores: int) -> float:
+        """Return how long it would have taken with so many compile jobs and the same cache."""
+        return self.ended.seconds * (self.cores / cores if self.cores and cores else 1)
 
 
 class BuildHistory:
@@ -108,7 +113,8 @@ class BuildHistory:
         spread = 1 + _UNCERTAIN / len(seconds) ** 0.5
         spread *= 1 if alike else _OTHER_MACHINE
         likely = statistics.median(seconds)
-        low, high = min([*seconds, likely / spread]), max([*seconds, likely * spread])
+        low = min([likely / spread, *(record.least(cores) for record in used)])
+        high = max([likely * spread, *seconds])
         reason = counted(len(used), "build") + " of its kind"
         reason += "" if alike else " on another machine or with other --cores"
         if is_cached:
