@@ -159,14 +159,14 @@ def capture(
     return result
 
 
-def interact(argv: Sequence[str], *, cwd: Path) -> int:
+def interact(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> int:
     """Run a program on this terminal and return its exit code; Ctrl-C is the program's.
 
     Raises ToolError if it does not start.
     """
     before = signal.signal(signal.SIGINT, lambda *_: None)  # the program gets the default
     try:
-        return subprocess.run(argv, cwd=cwd, check=False).returncode
+        return subprocess.run(argv, cwd=cwd, env=env, check=False).returncode
     except OSError as error:
         raise start_error(argv[0], error) from None
     finally:

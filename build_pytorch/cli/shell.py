@@ -33,7 +33,10 @@ def run(options: ShellOptions) -> int:
         raise process.start_error(store.NIX_SHELL, FileNotFoundError())
     if not sys.stdin.isatty():
         raise BuildPytorchError("shell: stdin is no terminal; run it in one")
-    return process.interact(store.shell_argv(package.path, script), cwd=options.root)
+    # Without it, nix-shell looks for bash in <nixpkgs>, and complains where there is none
+    bash = process.which("bash")
+    env = {"NIX_BUILD_SHELL": bash} | os.environ if bash else os.environ
+    return process.interact(store.shell_argv(package.path, script), cwd=options.root, env=env)
 
 
 def _in_new(package: Package) -> str:
