@@ -50,7 +50,7 @@ class _EndedBuild(Struct, frozen=True):
         """Return how long it would have taken with so many compile jobs and nothing cached.
 
         As if all objects took equally long. Those that differ between variants take longer: of
-        PyTorch 2.6.0 with MKL, 68 % came from the cache of OpenBLAS and were about half of the work.
+        PyTorch 2.6.0 with MKL, 68 % came from the cache of OpenBLAS, and were half of the work.
         """
         return self.least(cores) / (1 - self.hits if self.hits < _CACHED else 1)
 

@@ -106,8 +106,6 @@ def _wrong_companions(report: SmokeReport, companions: Mapping[str, str]) -> Ite
 def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
     """Yield how this torch differs from the variant, as far as it is known without a GPU."""
     torch, release = report.torch, variant.release
-    if len(torch.library_folders) > 1:
-        yield f"loads the libraries of several PyTorchs: {', '.join(torch.library_folders)}"
     # The part after `+` is local: who built it, and how (PEP 440).
     if torch.version.partition("+")[0] != release.torch.version:
         yield f"is PyTorch {torch.version}, not {release.torch.version}"
@@ -133,11 +131,13 @@ def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
 
 
 def _wrong_kernels(report: SmokeReport, variant: Variant) -> Iterator[str]:
-    """Yield another BLAS, and kernels below the variant's ISA that PyTorch chose when it started.
+    """Yield libraries of another PyTorch, another BLAS, and kernels below the variant's ISA.
 
     ATen uses its AVX512 kernels on a CPU with f, bw, dq, vl and fma. On ARM the names depend on
     the length of the vectors, so they decide nothing.
     """
+    if len(folders := report.torch.library_folders) > 1:
+        yield f"loads the libraries of several PyTorchs: {', '.join(folders)}"
     found, flags = report.torch.cpu_capability, variant.cpu.cpuinfo
     wanted = "AVX512" if "avx512f" in flags else "AVX2" if "avx2" in flags else found
     if found not in {wanted, "AVX512"}:
