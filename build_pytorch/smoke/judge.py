@@ -48,7 +48,7 @@ def judge(
     companions, gpu = companions or {}, report.gpu if variant.gpu else None
     fit = compatibility.fit(variant.gpu, gpu.capability) if variant.gpu and gpu else None
     tests = [test for test in report.declared if test.companion in {"", *companions}]
-    bad_cpu = [*_wrong_kernels(report, variant), *_bad_tests(report, tests, "cpu")]
+    bad_cpu = [*_wrong_code(report, variant), *_bad_tests(report, tests, "cpu")]
     bad_gpu = list(_bad_tests(report, tests, "cuda")) if fit else []
     if variant.gpu and report.cuda.crashed:
         bad_gpu.append(f"CUDA does not start: {report.cuda.reason}")
@@ -130,7 +130,7 @@ def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
         yield "is built without MAGMA"
 
 
-def _wrong_kernels(report: SmokeReport, variant: Variant) -> Iterator[str]:
+def _wrong_code(report: SmokeReport, variant: Variant) -> Iterator[str]:
     """Yield libraries of another PyTorch, another BLAS, and kernels below the variant's ISA.
 
     ATen uses its AVX512 kernels on a CPU with f, bw, dq, vl and fma. On ARM the names depend on

@@ -854,9 +854,8 @@ def torch_facts(torch: Any) -> Facts:
 def library_folders() -> list[str]:
     """Return the folders of PyTorch's libraries in this process, as Linux's /proc has them.
 
-    Those of one build are in one folder.
-    The dynamic linker finds another build's libraries in LD_LIBRARY_PATH, or in /usr/lib where a
-    run path does not lead to the build's own.
+    Those of one build are in one folder. The dynamic linker finds another build's libraries in
+    LD_LIBRARY_PATH, or in /usr/lib where a run path does not lead to the build's own.
     """
     paths = re.findall(r" (/.*)/lib(?:c10|torch)(?:_[a-z_]+)?\.so", text_of("/proc/self/maps"))
     return sorted(set(paths))
