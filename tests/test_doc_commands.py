@@ -137,7 +137,7 @@ def with_builders(shell: Shell) -> None:
     shell.append("machines", "\n".join(re.findall(r"(?m)^ssh-ng://.*$", page)))
     builder = 'uri = "ssh://nix@big.example.org"\nplatforms = ["x86_64-linux"]'
     matrix = shell.root / "matrix.toml"
-    needs = r"(?m)^(disk|job_memory|reserved_memory) = .*"
+    needs = r"\b(disk|job_memory|reserved_memory) = [\d.]+"
     matrix.write_text(re.sub(needs, r"\1 = 0.1", matrix.read_text()))
     shell.append("matrix.toml", f"\n[[builder]]\n{builder}\nfeatures = ['big-parallel']\n")
     tool(shell.world.project, "invoke", f"exec '{sys.executable}' -c '{SOON}' \"$@\"")

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from conftest import ONE
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build.build_backend import Step
@@ -20,7 +21,9 @@ from build_pytorch.build.forecast import BuildHistory, forecast
 from build_pytorch.build.pace import Duration, Earlier, Pace, time_left
 from build_pytorch.build.schedule import kind_of
 from build_pytorch.cli.forecast_report import document, next_moment
+from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
+from build_pytorch.matrix.selection import core_hours
 from build_pytorch.results.evidence import subject_of
 from build_pytorch.results.ledger import HOST, AnyEvent, Ended, Started
 
@@ -348,33 +351,51 @@ GIB = 1 << 30
 
 def test_compile_jobs_follow_from_the_memory_that_builds_needed(matrix: Matrix) -> None:
     one = of(matrix, "cpu-avx2")
-    by_matrix = one.variant.release.build
-    assert by_matrix.cores(32, cpus=64) == 6
+    assert one.variant.build.cores(32, cpus=64) == 13
     events = list(build(one, 100, cores=4, peak_memory=4 * GIB))
     limits, note = BuildHistory(events, matrix.packages).limits(of(matrix, "cpu-avx512"), 32)
     assert (limits.job_memory, limits.cores(32, cpus=64), note) == (1.0, 30, "")
     other, _ = BuildHistory(events, matrix.packages).limits(of(matrix, "sm90-avx2"), 32)
-    assert other == by_matrix
+    assert other == matrix.variants[0].release.build
+
+
+def test_a_variant_without_a_gpu_needs_less_where_the_matrix_says_so(matrix: Matrix) -> None:
+    gpu, cpu = of(matrix, "sm90-avx2").variant.build, of(matrix, "cpu-avx2").variant.build
+    assert (gpu.job_memory, gpu.disk) == (5, 60)
+    assert (cpu.job_memory, cpu.disk) == (2.2, 10)
+    same = matrix_reader.parse(ONE.replace("cpu_only = { job_memory = 2.2, disk = 10 }", ""))
+    assert of(same, "cpu-avx2").variant.build == of(same, "sm90-avx2").variant.build
+
+
+def test_the_estimate_without_a_gpu_leaves_out_cuda(matrix: Matrix) -> None:
+    work, (gpu, cpu) = matrix.work, (of(matrix, f"{g}-avx2").variant for g in ("sm90", "cpu"))
+    assert work
+    whole = gpu.build.core_hours
+    assert core_hours(gpu, work) == pytest.approx(whole)
+    assert core_hours(cpu, work) == pytest.approx(
+        whole * (work.cpu_only_cxx.share + work.link.share)
+    )
+    assert core_hours(cpu, None) == whole
 
 
 def test_a_mean_of_many_jobs_is_not_the_need_of_few(matrix: Matrix) -> None:
     """Twelve jobs needed 2 GiB each on average; one of them may need 5."""
-    events = list(build(of(matrix, "cpu-avx2"), 100, cores=12, peak_memory=24 * GIB))
-    limits, _ = BuildHistory(events, matrix.packages).limits(of(matrix, "cpu-avx2"), 16)
-    assert limits == of(matrix, "cpu-avx2").variant.release.build
+    events = list(build(of(matrix, "sm90-avx2"), 100, cores=12, peak_memory=24 * GIB))
+    limits, _ = BuildHistory(events, matrix.packages).limits(of(matrix, "sm90-avx2"), 16)
+    assert limits == of(matrix, "sm90-avx2").variant.build
 
 
 @pytest.mark.parametrize("peak", [0, -5, 2**63 - 1])
 def test_an_unknown_peak_leaves_the_formula(matrix: Matrix, peak: int) -> None:
     events = list(build(of(matrix, "cpu-avx2"), 100, cores=4, peak_memory=peak))
     limits, _ = BuildHistory(events, matrix.packages).limits(of(matrix, "cpu-avx2"), 32)
-    assert limits == of(matrix, "cpu-avx2").variant.release.build
+    assert limits == of(matrix, "cpu-avx2").variant.build
 
 
 def test_a_build_that_ran_out_of_memory_is_remembered_until_one_did_not(matrix: Matrix) -> None:
-    one, cause = of(matrix, "cpu-avx2"), "out-of-memory"
+    one, cause = of(matrix, "sm90-avx2"), "out-of-memory"
     failed = list(build(one, 9, cores=6, outcome="failed", cause=cause, peak_memory=31 * GIB))
-    limits, note = BuildHistory(failed, matrix.packages).limits(of(matrix, "cpu-avx512"), 32)
+    limits, note = BuildHistory(failed, matrix.packages).limits(of(matrix, "sm90-avx512"), 32)
     assert limits.cores(32, cpus=64) == 3
     assert note == "memory: 6 compile jobs needed too much on 2026-11-01: 3 now"
     fewer = [*failed, *build(one, 100, cores=3, day=2)]

@@ -101,6 +101,8 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
         "job_memory": draw(st.floats(0.5, 64)),
     }
     if draw(st.booleans()):
+        del release["build"]["cpu_only"]
+    if draw(st.booleans()):
         release["torch"] = {"version": "2.10.0", "source": "nixpkgs"}
     patch = {
         "package": "magma",

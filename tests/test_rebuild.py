@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import zipfile
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from conftest import Project, error_line, needs_nix
 from world import World
 
-from build_pytorch.build.file_differences import file_differences
+from build_pytorch.base.console import Screen
+from build_pytorch.build.file_differences import FileDifference, file_differences
+from build_pytorch.cli import rebuild
 
 PYC = b"\xcb\r\r\n\0\0\0\0"
 NVCC = b"_ZN37_GLOBAL__N__%s_7_Copy_cu_8a7b_%sE tmpxft_%s_00000000"
@@ -85,6 +88,23 @@ def test_a_build_that_differs_names_the_files(world: World) -> None:
     assert [d["path"] for d in row["differences"]] == ["when"]
     assert Path(row["second"], "when").read_text() != (target / "when").read_text()
     assert world.link("cpu-avx2").resolve() == target
+
+
+def test_files_of_one_reason_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """The second build of a whole PyTorch wrote 639 files of bytecode with other time stamps."""
+    why = "time stamp of Python bytecode"
+    bytecode = tuple(FileDifference(f"torch/{n:03}.pyc", why) for n in range(639))
+    rows = (*bytecode, FileDifference("lib/libc10.so", ""))
+    rebuild.print_rebuilt(
+        Screen(sys.stdout),
+        rebuild.Rebuilt(variant="cpu-avx2", outcome="different", differences=rows),
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "cpu-avx2: different",
+        "  1 file: not known why; `diffoscope` shows it: lib/libc10.so",
+        "  639 files: time stamp of Python bytecode: torch/000.pyc torch/001.pyc",
+        "    torch/002.pyc and 636 more",
+    ]
 
 
 @needs_nix

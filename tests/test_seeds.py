@@ -22,10 +22,10 @@ def work_on(matrix: Matrix, variants: Sequence[Variant]) -> SharedWork:
     return shared_work(variants, matrix.work, seeds_of(matrix.variants))
 
 
-def test_44_variants_are_a_quarter_of_the_work(matrix: Matrix) -> None:
+def test_44_variants_are_less_than_a_quarter_of_the_work(matrix: Matrix) -> None:
     work = work_on(matrix, matrix.variants)
-    assert work.units == pytest.approx(10.45)
-    assert work.units_unshared == pytest.approx(42.06)
+    assert work.units == pytest.approx(9.006)
+    assert work.units_unshared == pytest.approx(42.64)
     assert Counter((seed.variant.cpu.platform, seed.kind) for seed in work.seeds) == {
         ("x86_64-linux", "cxx"): 4,
         ("x86_64-linux", "cuda"): 9,
@@ -78,7 +78,7 @@ def test_seeds_that_are_built_are_no_work(matrix: Matrix) -> None:
 def test_cpu_only_variants_read_the_cxx_seed_of_their_isa(matrix: Matrix) -> None:
     work = work_on(matrix, [v for v in matrix.variants if not v.gpu])
     assert {seed.kind for seed in work.seeds} == {"cxx"}
-    assert work.units_unshared == pytest.approx(4 * 0.515)
+    assert work.units_unshared == pytest.approx(4 * 0.66)
 
 
 def test_the_seeds_of_a_variant_do_not_depend_on_the_selection(matrix: Matrix) -> None:
@@ -100,6 +100,7 @@ def test_the_plan_of_a_shared_build_needs_no_nix(project: Project, tmp_path: Pat
     for old, new in (("disk = 60", "disk = 0.01"), ("job_memory = 5", "job_memory = 0.1")):
         project.edit("matrix.toml", old, new)
     project.edit("matrix.toml", "reserved_memory = 2", "reserved_memory = 0.1")
+    project.edit("matrix.toml", "job_memory = 2.2, disk = 10", "job_memory = 0.1, disk = 0.01")
     for program in ("git", "env"):
         (tmp_path / program).symlink_to(shutil.which(program) or "/")
     argv = ("invoke", "build", "--all", "--share", "--dry-run")
@@ -110,7 +111,7 @@ def test_the_plan_of_a_shared_build_needs_no_nix(project: Project, tmp_path: Pat
     assert len(document["seeds"]) == 15
     assert {seed["kind"] for seed in document["seeds"]} == {"cxx", "cuda"}
     (said,) = (line for line in done.stderr.splitlines() if line.startswith("Shared: "))
-    assert said.startswith("Shared: 15 seeds; about 9.1 units of work instead of 34.1")
+    assert said.startswith("Shared: 15 seeds; about 8.1 units of work instead of 34.6")
     assert max(map(len, done.stderr.splitlines())) <= 80
 
 

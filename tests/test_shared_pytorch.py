@@ -3,13 +3,7 @@
 `nox -s bench-sharing` runs it. BUILD_PYTORCH_DEBIAN names a root folder of Debian 13 with the build
 dependencies and the source of its package pytorch, made once, as root:
 
-    debootstrap --variant=minbase --include=ca-certificates trixie /srv/trixie
-    echo 'deb-src http://deb.debian.org/debian trixie main' >>/srv/trixie/etc/apt/sources.list
-    mount -t proc proc /srv/trixie/proc && mount --bind /dev /srv/trixie/dev
-    alias inside='chroot /srv/trixie sh -c'
-    inside 'apt-get update && apt-get install -y --no-install-recommends ccache dpkg-dev'
-    inside 'mkdir /src && cd /src && apt-get source pytorch'
-    inside 'apt-get build-dep -y --no-install-recommends -Ppkg.nodoc,nocheck pytorch'
+    tests/whole/root.sh /srv/trixie
     export BUILD_PYTORCH_DEBIAN=/srv/trixie BUILD_PYTORCH_OBJECTS=90
     nox -s bench-sharing -- -k pytorch_itself
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from conftest import PROJECT, needs_nix, write_recipes
 
 from build_pytorch.build.build_progress import diagnose
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.results import ledger
 
 sys.path.insert(0, str(PROJECT / "tests/whole"))
 
@@ -63,16 +65,25 @@ def test_without_a_root_folder(
 
 # --- its log ---
 
-LOG: Final = PROJECT / "tests/logs/whole-openblas-avx2.log.gz"
-"""Of the build that ended: each of its objects came from the compiler cache."""
+LOGS: Final = PROJECT / "tests/logs"
 PHASES: Final = "unpack patch configure build fixup pythonImportsCheck"
 
 
-def test_the_log_of_a_whole_build_is_read_right_wherever_it_is_cut() -> None:
+@pytest.mark.parametrize(
+    ("name", "identity", "last"),
+    [
+        # Each of its objects came from the compiler cache
+        ("openblas-avx2", "openblas/cpu-avx2", (1555, 1559)),  # ninja left four out
+        ("mkl-avx512", "mkl/cpu-avx512", (1556, 1560)),  # 391 of 1,529 were compiled
+    ],
+)
+def test_the_log_of_a_whole_build_is_read_right_wherever_it_is_cut(
+    name: str, identity: str, last: tuple[int, int]
+) -> None:
     """It names no failure at any moment; phases come in order, and steps only grow."""
     matrix = matrix_reader.parse(TEXT)
-    variant = next(v for v in matrix.variants if v.id == "openblas/cpu-avx2")
-    lines = gzip.decompress(LOG.read_bytes()).split(b"\n")
+    variant = next(v for v in matrix.variants if v.id == identity)
+    lines = gzip.decompress((LOGS / f"whole-{name}.log.gz").read_bytes()).split(b"\n")
     phases, steps = [], []
     begins = [n for n, line in enumerate(lines, 1) if line.startswith(b"Running phase: ")]
     for cut in (*begins[:4], len(lines) // 3, begins[-2], len(lines)):
@@ -82,7 +93,21 @@ def test_the_log_of_a_whole_build_is_read_right_wherever_it_is_cut() -> None:
         steps.append(found.progress or (0, 0))
     assert " ".join(dict.fromkeys(phases)) == PHASES
     assert steps == sorted(steps)
-    assert steps[-1] == (1555, 1559)  # ninja left four out
+    assert steps[-1] == last
+
+
+def test_the_ledger_of_whole_builds_has_what_the_page_says(tmp_path: Path) -> None:
+    """What `nox -s whole` recorded, with other paths of the store."""
+    (tmp_path / ".build-pytorch").mkdir()
+    shutil.copy(HERE / "ledger.jsonl", tmp_path / ".build-pytorch")
+    events = list(ledger.Ledger(tmp_path).events())
+    (built,) = (e for e in events if isinstance(e, ledger.Ended))
+    assert (built.variant, built.outcome, built.cache_hits) == ("cpu-avx512", "built", 1138)
+    assert {e.by: e.outcome for e in events if isinstance(e, ledger.Tested)} == {
+        "inspect": "passed",
+        "smoke": "passed",
+        "compare": "failed",  # slower than the wheel
+    }
 
 
 OF_AVX512: Final = b"""\

@@ -21,7 +21,7 @@ from build_pytorch.build.forecast import BuildHistory, Forecast, forecast
 from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.build.schedule import with_companions
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.selection import Seed, SharedWork, seeds_of, shared_work
+from build_pytorch.matrix.selection import Seed, SharedWork, core_hours, seeds_of, shared_work
 from build_pytorch.matrix.tables import Build, Work
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
@@ -54,7 +54,7 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
     @property
     def disk(self) -> float:
         """Disk space in GiB that the builds need that run at once."""
-        return self.jobs * max((s.variant.release.build.disk for s in self.builds), default=0.0)
+        return self.jobs * max((s.variant.build.disk for s in self.builds), default=0.0)
 
     @property
     def builds(self) -> list[Step]:
@@ -109,15 +109,19 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         work=_shared_work(matrix, steps, settings) if settings.share else None,
     )
     history = BuildHistory(chain.from_iterable(events.values()), matrix.packages)
-    return _with_limits(plan, history, results, there)
+    return _with_limits(plan, history, results, there, matrix.work)
 
 
 def _with_limits(
-    plan: BuildPlan, history: BuildHistory, results: _Results, there: set[str]
+    plan: BuildPlan,
+    history: BuildHistory,
+    results: _Results,
+    there: set[str],
+    work: Work | None,
 ) -> BuildPlan:
     """Return a plan with memory, compile jobs and hours of its builds, and what they lack here.
 
-    `there`: outputs that the store has.
+    `there`: outputs that the store has. `work`: that of the matrix.
     """
     backend, building, obstacles = plan.backend, plan.builds, plan.obstacles
     settings, jobs = backend.settings, max(1, min(backend.settings.jobs, len(building)))
@@ -126,9 +130,8 @@ def _with_limits(
     if building and not obstacles:
         obstacles = tuple(_obstacles(building, backend, results, there, limits))
     cores = (settings.cores or build_obstacles.most_cores(limits, jobs)) if building else 0
-    hours = {s.name: s.variant.release.build.core_hours for s in building if s.is_variant}
-    if plan.work:
-        hours = plan.work.core_hours
+    own = {s.name: core_hours(s.variant, work) for s in building if s.is_variant}
+    hours = plan.work.core_hours if plan.work else own
     of_memory = [] if settings.cores else of_memory
     return replace(
         plan,

@@ -134,7 +134,7 @@ class BuildHistory:
         One compile job needs what it needed in earlier builds with no more of them, and no build
         has as many as one that ran out of memory here since the last that did not.
         """
-        limits, note = package.variant.release.build, ""
+        limits, note = package.variant.build, ""
         records = self._memory.get(kind_of(package), [])
         known = [record for record in records[-_LAST:] if record.cores]
         peaks = ((record.ended.peak_memory / _GIB / record.cores, record.cores) for record in known)

@@ -111,7 +111,7 @@ def _project(good: Variant, bad: Variant) -> dict[str, bytes]:
     texts = project_files(matrix_reader.load(paths.SHIPPED), good, ci=False)
     draft = Draft(matrix_reader.parse(texts[paths.MATRIX]))
     draft.add(bad.gpu_key or "")
-    needs = r"(?m)^(disk|job_memory|reserved_memory) = \S+"
+    needs = r"\b(disk|job_memory|reserved_memory) = [\d.]+"
     texts[paths.MATRIX] = re.sub(needs, r"\1 = 0.01", draft.text)
     return {f"project/{path}": text.encode() for path, text in texts.items()}
 

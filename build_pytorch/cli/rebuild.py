@@ -12,7 +12,16 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from build_pytorch.base import process
-from build_pytorch.base.console import ProgressLine, Screen, clock, counted, print_json, visible
+from build_pytorch.base.console import (
+    ProgressLine,
+    Screen,
+    clock,
+    counted,
+    grouped,
+    print_json,
+    some,
+    visible,
+)
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.build.build_outcome import cache_counts
 from build_pytorch.build.file_differences import FileDifference, file_differences
@@ -26,7 +35,7 @@ from build_pytorch.results.package_state import PackageState, package_states
 
 _DIFFERS: Final = re.compile(r"output '?(/[\w./+-]+)'? differs from '?(/[\w./+-]+)")
 """How Nix names an output and what the second build made of it, which it keeps."""
-_MOST: Final = 30  #: differences that are printed; --json has all
+_MOST: Final = 30  #: files of unknown reason that are printed; --json has all
 
 
 class Rebuilt(Struct, frozen=True, kw_only=True):
@@ -63,7 +72,7 @@ def run(options: RebuildOptions) -> int:
     with only_run(options.root):
         for state in states.values():
             rows.append(_rebuilt(options, state))
-            _print(screen, rows[-1])
+            print_rebuilt(screen, rows[-1])
     code = EXIT_OK if all(row.outcome == "same" for row in rows) else EXIT_FINDINGS
     if options.json:
         print_json(RebuildDocument(variants=tuple(rows), exit_code=code), sys.stdout)
@@ -101,14 +110,16 @@ def _rebuilt(options: RebuildOptions, state: PackageState) -> Rebuilt:
     return Rebuilt(variant=package.id, outcome=outcome, seconds=seconds, message=message)
 
 
-def _print(screen: Screen, row: Rebuilt) -> None:
+def print_rebuilt(screen: Screen, row: Rebuilt) -> None:
+    """Print what became of a package, and the files that differ by reason."""
     took = f" in {clock(row.seconds)}" if row.seconds else ""
     reason = f": {visible(row.message)}" if row.message else ""
     screen.fold(f"{row.variant}: ", f"{row.outcome}{took}{reason}")
-    for difference in row.differences[:_MOST]:
-        why = difference.why or "not known why; `diffoscope` shows it"
-        screen.fold("  ", f"{visible(difference.path)}: {why}", indent=4)
-    if rest := row.differences[_MOST:]:
-        screen.line(f"  and {len(rest)} more; --json has all")
+    by_reason = grouped((each.why, visible(each.path)) for each in row.differences)
+    for why in sorted(by_reason):  # those that are not known come first, and nearly all of them
+        paths = by_reason[why]
+        named = some(paths, 3 if why else _MOST)
+        reason = why or "not known why; `diffoscope` shows it"
+        screen.fold("  ", f"{counted(len(paths), 'file')}: {reason}: {named}", indent=4)
     if row.second:
         screen.fold("  ", f"the second build: {row.second}", indent=4)

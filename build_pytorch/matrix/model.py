@@ -23,6 +23,7 @@ from build_pytorch.matrix.source_tables import (
     known_companions,
 )
 from build_pytorch.matrix.tables import (
+    Build,
     Builder,
     CpuIsa,
     GpuArchitecture,
@@ -202,6 +203,11 @@ class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
     def kind(self) -> ft.Kind:
         """The kind of its group."""
         return self.group.kind
+
+    @property
+    def build(self) -> Build:
+        """The limits and requirements of its build."""
+        return self.release.build if self.gpu else self.release.build.without_cuda
 
     @property
     def passthru(self) -> dict[str, str | None]:

@@ -292,6 +292,11 @@ def shared_work(
     )
 
 
+def core_hours(variant: Variant, work: Work | None) -> float:
+    """Return the CPU core hours of a variant that is built alone, without seeds."""
+    return variant.build.core_hours * (_units(variant, work) if work else 1)
+
+
 def _units(variant: Variant, work: Work, seeds: Sequence[Seed] = ()) -> float:
     """Return the work on a variant that reads seeds, or that is built alone without any."""
     parts = {"cxx": work.cxx.share, "cuda": work.cuda.share}

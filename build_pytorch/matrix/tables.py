@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from msgspec.structs import replace
+
 from build_pytorch.base.versions import digits, plain_capability
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.source_tables import (
@@ -111,6 +113,13 @@ class ClosureBudget(TomlTable, frozen=True, kw_only=True):
     cpu: ft.Gib  #: limit for CPU-only variants
 
 
+class CpuOnlyBuild(TomlTable, frozen=True, kw_only=True):
+    """What a build without CUDA needs in place of the values of the release."""
+
+    job_memory: ft.Size  #: peak memory of one compile job in GiB
+    disk: ft.Size  #: disk space in GiB for sources, objects and the result
+
+
 class Build(TomlTable, frozen=True, kw_only=True):
     """Limits and requirements of one build."""
 
@@ -124,6 +133,13 @@ class Build(TomlTable, frozen=True, kw_only=True):
     cache: ft.CacheFolder = ""  #: folder of a compiler cache that builds use where they see it
     require_builder_feature: bool = False  #: add builder_feature of the ISA to system_features
     closure_gib: ClosureBudget | None = None
+    cpu_only: CpuOnlyBuild | None = None
+
+    @property
+    def without_cuda(self) -> Build:
+        """The limits of a build without CUDA."""
+        own = self.cpu_only
+        return replace(self, job_memory=own.job_memory, disk=own.disk) if own else self
 
     def memory(self, jobs: int, cores: int) -> float:
         """Return the memory in GiB of so many builds at once, with so many compile jobs each."""

@@ -1,10 +1,7 @@
 """Build PyTorch 2.6.0 of Debian 13's sources through the tool: `nox -s whole -- VARIANT...`.
 
-BUILD_PYTORCH_DEBIAN names a root folder of Debian 13 (tests/test_shared_pytorch.py says how it is
-made), with libopenblas-openmp-dev (not libopenblas-dev; all alternatives of libblas, liblapack and
-libopenblas must name it), python3-build, python3-wheel and python3-pip as well. Variants with MKL
-need PyPI's mkl, mkl-devel and mkl-include 2024.2.2 unpacked in its /opt/mkl-dev, with unversioned
-links beside `.so.2`.
+BUILD_PYTORCH_DEBIAN names a root folder of Debian 13 with the sources of PyTorch and with MKL:
+root.sh makes it.
 BUILD_PYTORCH_WHOLE names the folder of all that is made (default: .nox/whole): a Nix store, a
 compiler cache and a checkout, in which `./env invoke status` and other commands work.
 
