@@ -182,8 +182,8 @@ def test_a_dry_run_says_when_it_is_done_and_asks_caches_for_dependencies(reader:
     done = reader.build(*wanted, "--until", "08:00")
     assert done.returncode == 0, done.stderr
     shown = unfolded(done.stdout)
-    assert "Forecast: 1 build at once, 2.7 h (1.4 to 5.4), ends " in shown
-    assert "2.7 h (1.4 to 5.4) sm90-avx2: no build recorded; estimate of matrix.toml" in shown
+    assert "Forecast: 1 build at once, 4.0 h (2.0 to 7.9), ends " in shown
+    assert "4.0 h (2.0 to 7.9) sm90-avx2: no build recorded; estimate of matrix.toml" in shown
     assert "sm90-avx2+torchvision: no build recorded, counts as no time" in shown
     assert re.search(r"Until 08:00: [01] of 2 built", shown)
     assert re.search(r"Dependencies: \d+ here, .*\d+ compiled", shown)
@@ -192,9 +192,9 @@ def test_a_dry_run_says_when_it_is_done_and_asks_caches_for_dependencies(reader:
     until = document["forecast"]["until"]
     assert "T08:00" in until["time"]
     assert {*until["built"], *until["rest"]} == {"sm90-avx2", "sm90-avx2+torchvision"}
-    assert document["forecast"]["packages"]["sm90-avx2"]["likely"] == 2.7
+    assert document["forecast"]["packages"]["sm90-avx2"]["likely"] == 3.95
     assert document["forecast"]["packages"]["sm90-avx2+torchvision"] is None
-    assert document["forecast"]["hours"]["likely"] == 2.7
+    assert document["forecast"]["hours"]["likely"] == 3.95
     assert document["caches"]["problems"] == {}
 
 

@@ -107,7 +107,8 @@ class World:
             project.edit("matrix.toml", "job_memory = 5", "job_memory = 0.1")
             project.edit("matrix.toml", "reserved_memory = 2", "reserved_memory = 0.1")
             without_cuda = "job_memory = 2.2, disk = 10"
-            project.edit("matrix.toml", without_cuda, "job_memory = 0.1, disk = 0.01")
+            if without_cuda in (project.root / "matrix.toml").read_text():
+                project.edit("matrix.toml", without_cuda, "job_memory = 0.1, disk = 0.01")
             if allows_this_cpu:
                 self._allow_this_cpu()
             site.clear()
