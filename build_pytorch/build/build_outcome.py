@@ -188,7 +188,7 @@ class BuildRecord:
             shared=step.reads_seeds,
             cache_hits=hits,
             cache_misses=misses,
-            curve=progress.pace.curve(progress.total) if is_built else (),
+            curve=progress.pace.curve(progress.total, hits) if is_built else (),
             local_packages=step.local_packages,
         )
         self._append(event)

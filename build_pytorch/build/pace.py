@@ -26,6 +26,10 @@ _MARGIN: Final = 1.5
 """By which a range is wider than the paces so far. In two builds of a whole PyTorch, on a machine
 whose load was 2 to 18, six of ten ranges then held what the next 15 and 30 minutes brought."""
 
+_CURVE_MARGIN: Final = 1.3
+"""The same with the curve of an earlier build, by which the pace is even. With real times of 1,560
+steps in other orders and loads: docs/explanation/real-build.md."""
+
 _VAGUE: Final = 4.0  #: times the slowest pace, from which on the fastest says nothing
 _IN_MINUTES: Final = 600.0  #: seconds from which a duration is shown in whole minutes
 
@@ -93,14 +97,16 @@ class Pace:
         seconds = now - self._last[0]
         return seconds if self._marks and seconds > _SILENCE else 0.0
 
-    def curve(self, total: int) -> Curve:
+    def curve(self, total: int, hits: int) -> Curve:
         """Return the curve of a build that ended, if it compiled most of its steps itself.
 
-        Ninja leaves out steps whose input did not change: of 1,559, the last one was 1,555. Times
-        in which nothing was done for long count as none: the machine slept.
+        `hits`: the objects that came from a cache. The pace does not tell them from the first
+        hundreds of PyTorch's steps, which are quick. Ninja leaves out steps whose input did not
+        change: of 1,559, the last one was 1,555. Times in which nothing was done for long count as
+        none: the machine slept.
         """
         done = self.done
-        if done < max(1, _WHOLE * total) or self.from_cache(self._last[0]) > done / 10:
+        if done < max(1, _WHOLE * total) or hits > done / 10:
             return ()
         points: list[float] = []
         seconds = 0.0
@@ -141,14 +147,16 @@ class Pace:
             return None
         later = _latest(compiled, _seconds(compiled) / 2)
         paces = [_per_second(part) for part in _parts(later, _seconds(later) / _PARTS)]
-        usual = _per_second([s for s in recent if s in compiled])
-        paces = [pace for pace in (*paces, usual) if pace]
-        if self.silent(now) or not usual:
+        latest = _per_second([s for s in recent if s in compiled])
+        usual = _per_second(compiled) if curve else latest
+        paces = [pace for pace in (*paces, usual, latest) if pace]
+        if self.silent(now) or not latest:
             return None
         if max(paces) > _VAGUE * min(paces):
             return None
         rest = total - _worth(self.done, total, curve)
-        low, high = max(paces) * _MARGIN, min(paces) / _MARGIN
+        margin = _CURVE_MARGIN if curve else _MARGIN
+        low, high = max(paces) * margin, min(paces) / margin
         return Duration(rest / low, rest / usual, rest / high)
 
 
