@@ -108,9 +108,7 @@ def test_the_ledger_of_whole_builds_has_what_the_page_says(tmp_path: Path) -> No
         ("mkl", "cpu-avx2"): (924, 605),
         ("openblas", "cpu-avx2"): (1108, 420),
     }
-    last = {
-        (e.release, e.variant, e.by): e.outcome for e in events if isinstance(e, ledger.Tested)
-    }
+    last = {(e.release, e.variant, e.by): e.outcome for e in events if isinstance(e, ledger.Tested)}
     for release, variant in {(e.release, e.variant) for e in built}:
         assert last[release, variant, "inspect"] == "passed"
         assert last[release, variant, "smoke"] == "passed"
