@@ -134,6 +134,17 @@ def test_the_more_steps_are_done_the_more_their_pace_counts() -> None:
     assert found.likely == pytest.approx((1002 + 2000) / 2, rel=0.01)
 
 
+def test_a_build_that_comes_from_the_cache_alone_is_soon_done() -> None:
+    """Of `nox -s whole`, all objects in the cache: at its end the tool said "55:00 left"."""
+    pace = Pace()
+    for second, done in [(36, 176), (51, 624), (62, 1092), (79, 1405), (160, 1555)]:
+        pace.see(second, done)
+    before = Earlier(Duration(3500, 5800, 17800))
+    found = time_left(pace, TOTAL, 160, 160, before)
+    assert found
+    assert found.high < 60
+
+
 HEAVY = range(590, 640)  # files of registered operators
 
 

@@ -179,7 +179,8 @@ def time_left(
     by_pace = pace.left(now, total, earlier.curve)
     if not (before := earlier.seconds):
         return by_pace
-    is_from_cache = pace.from_cache(now) > pace.done / 10
+    is_all_from_cache = elapsed < part * before.low / _HIT  # then no step shows a compiler's pace
+    is_from_cache = is_all_from_cache or pace.from_cache(now) > pace.done / 10
     history = before.changed(1 - part) if is_from_cache else before.changed(1, -elapsed)
     return history.mixed(by_pace, part) if by_pace else history
 
