@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import os
 import shutil
@@ -151,14 +152,15 @@ def bench_sharing(session: nox.Session) -> None:
 
 @nox.session
 def whole(session: nox.Session) -> None:
-    """Build a whole PyTorch for CPUs, hours; variants of tests/whole/matrix.toml after --."""
+    """Build a whole PyTorch for CPUs, hours; after --: variants, then options of invoke build."""
     _install(session)
     names = ("BUILD_PYTORCH_DEBIAN", "BUILD_PYTORCH_WHOLE")
     env = {name: os.environ[name] for name in names if name in os.environ}
-    wanted = session.posargs or ["openblas/cpu-avx2"]
-    session.run("python", "tests/whole/whole.py", *wanted, env=env)
-    built = [word for word in wanted if "/" in word]  # not the 2 of `--cores 2`
-    session.run("python", "tests/whole/evaluate.py", *built, env=env | {"PYTHONPATH": "."})
+    named = list(itertools.takewhile(lambda word: not word.startswith("-"), session.posargs))
+    options = session.posargs[len(named) :]
+    named = named or ["openblas/cpu-avx2"]
+    session.run("python", "tests/whole/whole.py", *named, *options, env=env)
+    session.run("python", "tests/whole/evaluate.py", *named, env=env | {"PYTHONPATH": "."})
 
 
 @nox.session(name="wheel-facts")

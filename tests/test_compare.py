@@ -445,6 +445,9 @@ def test_a_comparison_of_a_result_is_evidence_for_its_recipe_and_its_class_of_ma
     shown = unfolded(compare(project, "--show").stdout)
     assert f"cuda13_0/{ID} 1 thread: 1.2" in shown
     assert found.compared.machine in shown
+    assert f"cuda13_0/{ID} 1 thread: 1.2" in unfolded(compare(project, "--show", ID).stdout)
+    assert "no comparison of a package" in compare(project, "--show", "sm120-avx512").stdout
+    assert compare(project, "--show", "nosuch").returncode == 2
     (listed,) = json.loads(compare(project, "--show", "--json").stdout)["comparisons"]
     assert listed["compared"]["ratios"] == found.compared.ratios
     label = f"{max(found.compared.ratios.values()):.2f}"

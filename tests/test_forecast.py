@@ -19,7 +19,7 @@ from conftest import ONE
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build.build_backend import Step
 from build_pytorch.build.forecast import BuildHistory, forecast
-from build_pytorch.build.pace import Duration, Earlier, Pace, time_left
+from build_pytorch.build.pace import Duration, Earlier, Pace, is_curve, time_left
 from build_pytorch.build.schedule import kind_of
 from build_pytorch.cli.forecast_report import document, next_moment
 from build_pytorch.matrix import matrix_reader
@@ -218,6 +218,10 @@ def test_only_a_whole_build_that_compiled_by_itself_has_a_curve() -> None:
     assert run_steps(until=TOTAL - 100)[0].curve(TOTAL, hits=0) == ()
     assert run_steps(begin=TOTAL // 2)[0].curve(TOTAL, hits=TOTAL // 2) == ()
     assert Pace().curve(0, hits=0) == ()
+    late = Pace()
+    for step in range(500, 600):  # nothing was seen of the first 499
+        late.see(10.0 * step, step)
+    assert is_curve(late.curve(599, hits=0))
     slept, now = run_steps(until=1000)
     for step in range(1001, TOTAL + 1):
         slept.see(now + 36000 + 2 * (step - 1000), step)
@@ -226,7 +230,15 @@ def test_only_a_whole_build_that_compiled_by_itself_has_a_curve() -> None:
 
 @pytest.mark.parametrize(
     "curve",
-    [(1.0,), (0.0,) * 100, (math.nan,) * 100, (*range(99), math.inf), tuple(range(100, 0, -1))],
+    [
+        (1.0,),
+        (0.0,) * 100,
+        (math.nan,) * 100,
+        (*range(99), math.inf),
+        (*range(99), 1e308),
+        (*[0.0] * 99, 5e-324),
+        tuple(range(100, 0, -1)),
+    ],
 )
 def test_a_curve_that_is_none_is_not_used(matrix: Matrix, curve: tuple[float, ...]) -> None:
     one = of(matrix, "cpu-avx2")

@@ -34,6 +34,7 @@ _VAGUE: Final = 4.0  #: times the slowest pace, from which on the fastest says n
 _IN_MINUTES: Final = 600.0  #: seconds from which a duration is shown in whole minutes
 
 _POINTS: Final = 100
+_LONGEST: Final = 1e7  #: seconds of a build; more is no time
 _WHOLE: Final = 0.98  #: part of its steps that a whole build has done at least
 
 Curve = tuple[float, ...]
@@ -110,7 +111,8 @@ class Pace:
             return ()
         points: list[float] = []
         seconds = 0.0
-        for before, after in pairwise([*self._marks, self._last]):
+        begin = (self._marks[0][0], 0)  # the time of the first steps is not known
+        for before, after in pairwise([begin, *self._marks, self._last]):
             took = after[0] - before[0] if after[0] - before[0] <= _SILENCE else 0.0
             while len(points) < _POINTS and after[1] >= (len(points) + 1) * done / _POINTS:
                 missing = (len(points) + 1) * done / _POINTS - before[1]
@@ -154,7 +156,7 @@ class Pace:
             return None
         if max(paces) > _VAGUE * min(paces):
             return None
-        rest = total - _worth(self.done, total, curve)
+        rest = max(0.0, total - _worth(self.done, total, curve))
         margin = _CURVE_MARGIN if curve else _MARGIN
         low, high = max(paces) * margin, min(paces) / margin
         return Duration(rest / low, rest / usual, rest / high)
@@ -191,7 +193,7 @@ def is_curve(curve: Curve) -> bool:
     return (
         len(curve) == _POINTS
         and all(before <= after < math.inf for before, after in pairwise(points))
-        and curve[-1] > 0
+        and 1 <= curve[-1] <= _LONGEST
     )
 
 

@@ -19,8 +19,10 @@ from build_pytorch.compare.comparison import Comparison
 from build_pytorch.compare.measurement import MeasuredSetting
 from build_pytorch.compare.ratio_statistics import Estimate
 from build_pytorch.matrix import matrix_reader, selection
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix import signing_key
 from build_pytorch.results import evidence
+from build_pytorch.results.evidence import subject_of
 from build_pytorch.results.ledger import Tested, Verdict
 from build_pytorch.results.package_state import all_events
 
@@ -57,7 +59,7 @@ def run(options: CompareOptions) -> int:
         return _list(screen, as_json=options.json)
     matrix = matrix_reader.load(options.root)
     if options.show:
-        return _show_recorded(screen, options)
+        return _show_recorded(screen, matrix, options)
     named = [*options.variants, *options.python]
     named += [options.against] if options.against else ["wheel"] if len(named) == 1 else []
     if len(named) != 2:  # noqa: PLR2004 - A and B
@@ -100,10 +102,20 @@ def _list(screen: Screen, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _show_recorded(screen: Screen, options: CompareOptions) -> int:
-    """Print the last comparison of each package on each class of machine, also of old recipes."""
+def _show_recorded(screen: Screen, matrix: Matrix, options: CompareOptions) -> int:
+    """Print the last comparison of each package on each class of machine, also of old recipes.
+
+    Of the named variants only, if there are some.
+    """
+    named = options.variants
+    wanted = selection.select(matrix, named, options.release) if named else ()
+    subjects = {subject_of(variant) for variant in wanted}
     found = itertools.chain.from_iterable(all_events(options.root).values())
-    events = [event for event in found if isinstance(event, Tested) and event.compared]
+    events = [
+        event
+        for event in found
+        if isinstance(event, Tested) and (not wanted or event.subject in subjects)
+    ]
     last = {(e.subject, e.compared.machine, e.compared.against): e for e in events if e.compared}
     if options.json:
         print_json(RecordedDocument(list(last.values())), sys.stdout)

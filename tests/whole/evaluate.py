@@ -18,8 +18,9 @@ from pathlib import Path
 
 from whole import HERE, state_folder
 
-from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Variant
+from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.matrix import matrix_reader, selection
+from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.results import artefacts
 
 
@@ -54,12 +55,10 @@ def commands(
     yield "rebuild", [0, 1], ["rebuild", variant.id]
 
 
-def evaluate(folder: Path, name: str) -> int:
+def evaluate(folder: Path, matrix: Matrix, variant: Variant) -> int:
     """Run the commands on one variant. Return how many are not as they must be."""
     root = folder / "checkout"
     os.environ["NIX_STORE_DIR"] = f"{folder}/nix/store"
-    matrix = matrix_reader.load(root)
-    variant = next(v for v in matrix.variants if v.id == name)
     found = artefacts.find(root, variant)
     if found is None:
         print(artefacts.absence(root, variant), file=sys.stderr)
@@ -71,7 +70,9 @@ def evaluate(folder: Path, name: str) -> int:
     (folder / "evaluation").mkdir(exist_ok=True)
     wrong = 0
     for title, right, argv in commands(variant, others, torch, has_wheel=has_wheel):
-        log = folder / "evaluation" / f"{name} {title}.txt".replace("/", "-").replace(" ", "-")
+        log = (
+            folder / "evaluation" / f"{variant.id} {title}.txt".replace("/", "-").replace(" ", "-")
+        )
         began = time.monotonic()
         with log.open("wb") as output:
             whole_argv = [str(folder / "env"), "invoke", *argv]
@@ -89,5 +90,20 @@ def evaluate(folder: Path, name: str) -> int:
     return wrong
 
 
+def main(patterns: Sequence[str]) -> int:
+    """Evaluate the variants of these names. Return the exit code."""
+    folder = state_folder()
+    if not patterns:
+        print("evaluate.py: name a variant", file=sys.stderr)
+        return 2
+    try:
+        matrix = matrix_reader.load(folder / "checkout")
+        variants = selection.select(matrix, patterns)
+    except (BuildPytorchError, OSError) as error:
+        print(f"{folder}/checkout: {error}", file=sys.stderr)
+        return 2
+    return min(1, sum(evaluate(folder, matrix, variant) for variant in variants))
+
+
 if __name__ == "__main__":
-    raise SystemExit(min(1, sum(evaluate(state_folder(), name) for name in sys.argv[1:])))
+    raise SystemExit(main(sys.argv[1:]))

@@ -2,9 +2,9 @@
 # Make the root folder of Debian 13 for `nox -s whole` and `nox -s bench-sharing`: root.sh FOLDER.
 # As root, with debootstrap, pip and unzip; 4 GB, minutes.
 set -euo pipefail
-root=$(realpath -m "${1:?root.sh FOLDER}")
+root=$(realpath -m "${1:?name the folder: root.sh FOLDER}")
 # The mounts below end with this process
-[ -n "${IS_APART-}" ] || IS_APART=1 exec unshare --mount "$0" "$root"
+[ "${2-}" = apart ] || exec unshare --mount bash "$(realpath "$0")" "$root" apart
 
 debian=http://deb.debian.org/debian
 debootstrap --variant=minbase --include=ca-certificates trixie "$root" $debian
@@ -18,7 +18,7 @@ inside apt-get -q update
 inside apt-get install -qy --no-install-recommends ccache dpkg-dev libopenblas-openmp-dev \
     python3-build python3-wheel python3-pip \
     python3-filelock python3-fsspec python3-jinja2 python3-networkx python3-sympy
-mkdir "$root/src"
+mkdir -p "$root/src"
 inside sh -c 'cd /src && apt-get source -q pytorch'
 inside apt-get build-dep -qy --no-install-recommends -Ppkg.nodoc,nocheck pytorch
 

@@ -112,9 +112,16 @@ def make_checkout(root: Path, sha256: str, cache: Path) -> None:
 
 def main() -> int:
     """Prepare the folder and run `invoke build` in its checkout. Return the exit code."""
-    debian = Path(os.environ.get("BUILD_PYTORCH_DEBIAN", ""))
-    if not (debian / "src").is_dir() or os.geteuid() != 0:
-        print("BUILD_PYTORCH_DEBIAN: no root folder with /src, or not root", file=sys.stderr)
+    debian = Path(os.environ.get("BUILD_PYTORCH_DEBIAN") or "/nonexistent")
+    lacks = {
+        "BUILD_PYTORCH_DEBIAN: names no folder that tests/whole/root.sh made": not (
+            list(debian.glob("src/pytorch-*")) and (debian / "usr/bin/python3.13").exists()
+        ),
+        "Nix: no nix-store in PATH": not shutil.which("nix-store"),
+        "root: the builds need the folders and the users of root": os.geteuid() != 0,
+    }
+    if lacking := [message for message, is_lacking in lacks.items() if is_lacking]:
+        print(*lacking, sep="\n", file=sys.stderr)
         return 2
     folder = state_folder()
     folder.mkdir(parents=True, exist_ok=True)
