@@ -1,4 +1,4 @@
-"""Companions in publish, recommend, show and board."""
+"""Companions in publish, recommend, show and status."""
 
 from __future__ import annotations
 
@@ -278,47 +278,38 @@ def test_an_unknown_companion_is_one_line(still: Project) -> None:
     assert "cpu-avx2+torchvision" in line
 
 
-# --- board ---
+# --- status ---
 
 
-def test_a_companion_has_a_row_and_commands_of_its_own(checkout: Checkout) -> None:
+def test_a_companion_has_a_state_and_a_failure_of_its_own(checkout: Checkout) -> None:
     package = checkout.package(ID)
     checkout.failed(package, "error: builder failed\n")
-    row = checkout.row(ID)
-    assert row["state"] == "failed"
-    assert f"`invoke build {ID}`" in row["failure"]["fix"]
+    assert checkout.state(ID).overall == "failed"
     output = checkout.built(package, checkout.store, seconds=300.0)
     checkout.tested(package, output, by="inspect", outcome="passed")
-    document, page = checkout.board("cpu-avx2", ID)
-    row = document["by_id"][ID]
-    assert (row["package"], row["state"]) == (VISION, "tested")
-    assert (row["companion"], row["family"]) == ("torchvision", "No GPU")
-    assert row["seconds"] == 300.0
-    assert document["by_id"]["cpu-avx2"]["state"] == "not built"
-    assert ID in page
+    assert checkout.state(ID).overall == "tested"
+    assert checkout.state("cpu-avx2").overall == "not built"
     event = ledger.Published(**checkout.common(package, LAST), output=output, organization="acme")
     checkout.append(event)
-    assert checkout.row(ID)["state"] == "published"
+    assert checkout.state(ID).overall == "published"
 
 
 @pytest.mark.parametrize(
     ("patterns", "wanted"),
     [
-        ([], {"cpu-avx2", ID}),
-        (["cpu-avx2", "cpu-*+torchaudio"], {"cpu-avx2", "cpu-avx512+torchaudio"}),
+        ([], {"cpu-avx2": "not built", ID: "failed"}),
+        (["cpu-avx2", "cpu-*+torchaudio"], {"cpu-avx512+torchaudio": "not built"}),
     ],
 )
-def test_the_board_has_companions_with_events_and_those_that_are_named(
-    project: Project, matrix: Matrix, patterns: list[str], wanted: set[str]
+def test_status_has_companions_with_events_and_those_that_are_named(
+    project: Project, matrix: Matrix, patterns: list[str], wanted: dict[str, str]
 ) -> None:
     SampleFleet(project.root).failed(companion(matrix), "error: builder failed\n")
-    assert project.invoke("board", *patterns).returncode == 0
-    name = "board-selection.json" if patterns else "board.json"
-    rows = json.loads((project.root / ".build-pytorch" / name).read_text())["variants"]
-    ids = {row["variant"] for row in rows}
-    assert wanted <= ids
-    assert "cpu-avx2+torchaudio" not in ids or patterns
-    assert ID in ids or patterns
+    document = json.loads(project.invoke("status", *patterns, "--json").stdout)
+    rows = {row["variant"]: row["state"] for row in document["variants"] + document["companions"]}
+    assert wanted.items() <= rows.items()
+    assert "cpu-avx2+torchaudio" not in rows or patterns
+    assert ID in rows or patterns
 
 
 @needs_world

@@ -96,7 +96,7 @@ def menus() -> dict[str, str]:
 def test_commands_and_options_of_pages_exist(menus: dict[str, str], matrix: Matrix) -> None:
     wrong = []
     ids = Counter(package.short_id for package in matrix.packages)
-    for page in PROSE:
+    for page in set(PROSE) - {PROJECT / "CHANGELOG.md"}:  # it names what went
         for words in commands(REGION.sub("", page.read_text())):
             command = words[0].partition("(")[0] if words else ""
             if not re.fullmatch(r"[a-z][a-z0-9-]*", command):

@@ -138,7 +138,6 @@ ORDINARY: Final = (
                 ["verify", "--sarif", "d/x.sarif"],
                 ["verify", "--junit", "d/x.xml"],
                 ["describe-machine", "--output", "d/x.json"],
-                ["board", "--output", "d/x.html"],
             )
         ),
     ],
@@ -277,7 +276,7 @@ def test_an_output_that_takes_nothing_is_no_traceback(
         ("phase2", 12),
         *(
             pytest.param(command, number, marks=pytest.mark.slow)
-            for command in ("verify", "all", "status", "recommend", "board")
+            for command in ("verify", "all", "status", "recommend")
             for number in (8, 32)
         ),
     ],

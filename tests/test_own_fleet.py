@@ -321,8 +321,6 @@ def test_demo_builds_fails_diagnoses_and_can_be_gone_on_with(
     assert re.search(
         r"1 built, 1 not\n\n\$ build-pytorch status\n(.*\n)*.*failed .* cuda-off", printed
     )
-    project = tmp_path / "demo/project"
-    assert (project / ".build-pytorch/board.html").is_file()
     *_, commands = printed.partition("To go on there")
     commands = commands.partition("Delete it")[0]
     lines = [line for line in commands.splitlines() if line.startswith("  ")]
@@ -362,7 +360,6 @@ def test_the_commands_of_the_page_run(installed: Installed, site: Site) -> None:
     assert ids == gpus | {"cpu-avx2"}
     assert matrix_reader.load(fleet).publisher == "acme"
     assert list((fleet / "cache").glob("*.narinfo"))
-    assert (fleet / ".build-pytorch/board.html").is_file()
     assert (fleet / ".github/workflows/build.yml").is_file()
 
 

@@ -54,7 +54,6 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "shell": [("cpu-avx2", "--failed"), ("sm90-avx2", "--failed")],
     "status": [(), ("--json",)],
     "log": [("sm90-avx2",)],
-    "board": [()],
     "ledger": [("merge", ".build-pytorch/ledger.jsonl"), ("merge", "machine.json")],
     "pages": [()],
     "vendor": [(), ("cuda-packages", "--from", "lib")],

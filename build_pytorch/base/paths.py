@@ -35,7 +35,6 @@ OWN_FOLDERS: Final = frozenset({"docs", "templates", "tests", "build_pytorch", "
 
 README: Final = "README.md"
 ARCHITECTURE_DOC: Final = "docs/explanation/architecture.md"
-BOARD_DOC: Final = "docs/how-to/pages.md"
 CHECKS_DOC: Final = "docs/reference/checks.md"
 CHOOSING_DOC: Final = "docs/reference/choosing.md"
 COMMANDS_DOC: Final = "docs/reference/commands.md"

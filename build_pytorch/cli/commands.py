@@ -285,14 +285,6 @@ class ShowOptions(SomeOptions, frozen=True):
     json: _Json = False
 
 
-class BoardOptions(SelectionOptions, frozen=True):
-    output: Annotated[
-        _File, "FILE", "the page, FILE.html (default: board.html in .build-pytorch/)"
-    ] = None
-    store: _Store = ""
-    watch: Annotated[bool, "write it again while builds run, until Ctrl-C"] = False
-
-
 class AttestOptions(CommandOptions, frozen=True):
     what: Annotated[_Words, "WHAT", "verify FILE...: signed tests (-: stdin)"] = ()
     json: _Json = False
@@ -442,7 +434,6 @@ COMMANDS: Final = {
         Command("shell", "Open a shell in the environment of a build.", ShellOptions),
         Command("status", "Show what failed, what runs, and what to do next.", StatusOptions),
         Command("show", "Show everything about one variant.", ShowOptions),
-        Command("board", "Write the state of the fleet as a page and JSON.", BoardOptions),
         Command("ledger", "Add what other machines recorded.", LedgerOptions),
         Command("pages", "Write the picker and the index, for everybody.", PagesOptions),
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
@@ -454,7 +445,7 @@ COMMANDS: Final = {
         Command("recommend", "Recommend a variant for a machine, with reasons.", RecommendOptions),
         Command("doctor", "Judge the torch of a Python on a machine.", DoctorOptions),
         Command("init", "Begin a project with a matrix.toml of one variant.", InitOptions),
-        Command("demo", "Try builds, a failure and the board with a stand-in.", DemoOptions),
+        Command("demo", "Try builds and a failure with a stand-in.", DemoOptions),
         Command("describe-machine", "Describe this machine as JSON.", DescribeMachineOptions),
     )
 }

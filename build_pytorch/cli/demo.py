@@ -1,4 +1,4 @@
-"""`invoke demo`: a project, two builds, a failure, its diagnosis and the board, in a minute."""
+"""`invoke demo`: a project, two builds, a failure and its diagnosis, in a minute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from build_pytorch.base import console, files, paths
 from build_pytorch.base.console import Screen, quoted
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.build import stand_in
-from build_pytorch.cli import board, build, diagnose, phases, status
+from build_pytorch.cli import build, diagnose, phases, status
 from build_pytorch.cli.commands import COMMANDS, DemoOptions
 from build_pytorch.cli.declaration import options_from, parsed
 from build_pytorch.generate.new_project import project_files
@@ -73,7 +73,6 @@ def _play(screen: Screen, folder: Path, good: Variant, bad: Variant, lacking: st
         _run(screen, project, "build", good.short_id, bad.short_id, "--backend", "nix")
         _run(screen, project, "status")
         _run(screen, project, "diagnose", bad.short_id)
-        _run(screen, project, "board")
     # The tarball is in Nix's cache, and the proxy answers no longer: nothing reaches the network.
     settings = site.env | {"NIX_CONFIG": f"{site.env['NIX_CONFIG']}\ntarball-ttl = 1000000000"}
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()]
@@ -129,5 +128,4 @@ _RUNS: Final[dict[str, Callable[[Any], int]]] = {
     "build": build.run,
     "status": status.run,
     "diagnose": diagnose.run,
-    "board": board.run,
 }

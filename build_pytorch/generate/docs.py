@@ -52,7 +52,7 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
 
     `rendered` are the recipes by path. Raises TemplateError as recipes.render does.
     """
-    from build_pytorch.generate import board, picker  # not needed for stored texts
+    from build_pytorch.generate import picker  # not needed for stored texts
 
     releases = [_release(matrix, name) for name in matrix.releases]
     texts = {
@@ -68,7 +68,6 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
         f"{paths.README}#counts": render_template(
             matrix.root, "docs/counts.md.j2", releases=releases
         ),
-        f"{paths.BOARD_DOC}#board": board.reference(matrix.root),
     }
     for release in releases:
         page = f"{paths.RELEASE_PAGES}/{release['name']}.md"
@@ -109,7 +108,7 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
 def pages(matrix: Matrix) -> list[str]:
     """Return the hand-written pages about the variants; some contain generated regions."""
     notes = [release.notes for release in matrix.releases.values() if release.notes]
-    return [paths.README, paths.ARCHITECTURE_DOC, paths.BOARD_DOC, *notes]
+    return [paths.README, paths.ARCHITECTURE_DOC, *notes]
 
 
 def outside_regions(text: str) -> str:

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -18,9 +18,6 @@ from build_pytorch.generate.recipes import render_template, template_source
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-
-GENERATOR: Final = "build-pytorch"
-"""The content of the `generator` meta element, by which a page of ours is recognised."""
 
 
 class MapCell(Struct, frozen=True, kw_only=True):
@@ -61,9 +58,7 @@ def page(root: Path, name: str, *libraries: str, **values: Any) -> str:
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     ours: dict[str, str] = {part: Markup(text) for part, text in parts.items()}
-    return render_template(
-        root, f"pages/{name}.html.j2", **values, **ours, policy=policy, generator=GENERATOR
-    )
+    return render_template(root, f"pages/{name}.html.j2", **values, **ours, policy=policy)
 
 
 def _hash(text: str) -> str:

@@ -1,6 +1,6 @@
 """The state of packages: recipe, verification, build, tests, publication. One label for each.
 
-`status`, `show`, the board and `publish` print what stands here, and decide nothing again.
+`status`, `show` and `publish` print what stands here, and decide nothing again.
 """
 
 from __future__ import annotations

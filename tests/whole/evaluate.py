@@ -49,7 +49,6 @@ def commands(
         yield "compare", [0, 1, 3], ["compare", variant.id, "--against", "wheel:2.6.0"]
     yield "status", [0], ["status"]
     yield "show", [0], ["show", variant.id, "--json"]
-    yield "board", [0], ["board"]
     yield "recommend", [0], ["recommend"]
     yield "publish", [1, 2], ["publish", variant.id, "--dry-run"]  # no Flox, no Git
     yield "rebuild", [0, 1], ["rebuild", variant.id]
