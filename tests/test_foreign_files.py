@@ -21,7 +21,7 @@ from build_pytorch.build.build_backend import Step
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
-from build_pytorch.results.ledger import Ledger, RunFacts, Started
+from build_pytorch.results.ledger import Ledger, Started
 from build_pytorch.smoke.judge import Judgement
 from build_pytorch.smoke.smoke_case import case_of
 
@@ -69,8 +69,6 @@ def report(root: Path, matrix: Matrix) -> None:
         None,
         test="smoke",
         result=case_of(matrix.variants[0], Judgement(outcome="passed")),
-        run=RunFacts(counts={}),
-        key=None,
     )
 
 
@@ -198,8 +196,6 @@ def endless(path: Path) -> str:
         ["prefetch", "--from-log"],
         ["build", "cpu-avx2", "--dry-run", "--builders"],
         ["build", "cpu-avx2", "--dry-run", "--copy-to", "file:///x", "--secret-key"],
-        ["smoke", "cpu-avx2", "--sign"],
-        ["attest", "verify"],
     ],
 )
 def test_a_file_that_a_user_names_is_read_only_if_it_is_one(
@@ -233,19 +229,12 @@ def test_a_description_may_come_from_standard_input(
         assert (done.returncode, done.stdout) == (named.returncode, named.stdout), done.stderr
 
 
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        ("attest verify", "standard input:1: does not hold: not what --sign writes: top level: "),
-        ("ledger merge", "standard input:1: not an event of a ledger: event: found null"),
-        ("prefetch --from-log", "standard input: no hash mismatch in it"),
-    ],
-)
-def test_errors_in_standard_input_call_it_so(project: Project, argv: str, says: str) -> None:
+def test_errors_in_standard_input_call_it_so(project: Project) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "invoke", *argv.split(), "-"],
+        [sys.executable, "-m", "invoke", "prefetch", "--from-log", "-"],
         cwd=project.root, input="[]\n", capture_output=True, text=True, check=False,
     )  # fmt: skip
+    says = "standard input: no hash mismatch in it"
     assert says in unfolded(done.stdout + done.stderr)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
@@ -10,7 +9,6 @@ import pty
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -296,24 +294,6 @@ def test_a_result_is_inspected_and_recorded_with_the_digest_of_its_recipe(
     assert [p["id"] for p in report["parts"]] == [
         "files", "device-code", "instructions", "config", "features", "closure",
     ]  # fmt: skip
-
-
-@needs_nix
-def test_an_inspection_is_signed_with_the_number_of_parts_by_outcome(
-    project: Project, results: Results, tmp_path: Path
-) -> None:
-    results.link(project.root, "right")
-    remember(project, digest.of_bytes(project.recipe("cpu-avx2").read_bytes()))
-    argv = ["nix-store", "--generate-binary-cache-key", "box", "secret", "public"]
-    subprocess.run(argv, cwd=tmp_path, check=True)
-    sign = ("--sign", str(tmp_path / "secret"), "--json")
-    (found,) = json.loads(inspect(project, "cpu-avx2", *sign, env=results.env).stdout)["variants"]
-    line = json.loads((project.root / found["signed"]).read_text())
-    predicate = json.loads(base64.b64decode(line["payload"]))["predicate"]
-    assert predicate["signed"]["counts"] == Counter(part["state"] for part in found["parts"])
-    assert (predicate["by"], predicate["signed"]["gpu"]) == ("inspect", "")
-    done = inspect(project, "cpu-avx2", *sign, "--path", str(tmp_path), env=results.env)
-    assert error_line(done) == "--sign: a folder is no result; leave --path out"
 
 
 @needs_nix

@@ -652,8 +652,7 @@ def test_every_key_is_in_the_reference_with_its_meaning() -> None:
             unexplained = {names.strip("`") for names, meaning in rows if not meaning}
             assert unexplained <= below, "each key has a meaning here or a table of its own"
     for header, keys in {
-        "matrix.toml": "publisher trusted_keys repository pin patch rule release work builder gpu"
-        " cpu",
+        "matrix.toml": "publisher repository pin patch rule release work builder gpu cpu",
         "[release.NAME.nixpkgs]": "pin retired config",
         "[[rule]]": "id when effect reason source checked until unconfirmed",
         "[release.NAME.build.closure_gib]": "gpu cpu",

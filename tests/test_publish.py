@@ -17,10 +17,8 @@ from world import World, programs
 
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import select
-from build_pytorch.nix import signing_key
 from build_pytorch.publish.publication import PackageFacts, carry_out, decide, this_system
-from build_pytorch.results import ledger, signed_test
-from build_pytorch.results.ledger import RunFacts
+from build_pytorch.results import ledger
 from build_pytorch.results.package_state import PackageState
 
 needs_world = pytest.mark.skipif(programs() is not None, reason=programs() or "")
@@ -210,37 +208,6 @@ def test_what_has_evidence_is_published_once_to_each_organization(hub: Hub) -> N
         "publish -o acme pytorch-python313-cpu-avx512",
         "publish pytorch-python313-cpu-avx2",
     ]
-
-
-@needs_world
-def test_a_signed_test_of_another_machine_is_published_if_its_key_is_trusted(hub: Hub) -> None:
-    """The key of this machine stands in for that of the other one."""
-    root, project = hub.world.root, hub.world.project
-    hub.add_evidence("cpu-avx2")
-    *lines, line = (root / LEDGER).read_text().splitlines(keepends=True)
-    (root / LEDGER).write_text("".join(lines))  # what was tested is not recorded here
-    argv = ["nix-store", "--generate-binary-cache-key", "gpu-1", "secret", "public"]
-    subprocess.run(argv, cwd=hub.folder, check=True)
-    key = signing_key.read(hub.folder / "secret", "--sign")
-    test = msgspec.convert({**json.loads(line), "event": "tested"}, ledger.Tested)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in hub.world.site.env.items():
-            patch.setenv(name, value)
-        signed = hub.folder / "signed.json"
-        signed.write_bytes(signed_test.sign(root, test, b"", RunFacts(counts={}), key))
-    merge = ("invoke", "ledger", "merge", str(signed))
-    said = error_line(project.run(*merge, env=hub.world.env))
-    assert "signed by gpu-1, and trusted_keys of matrix.toml has no such key" in said
-    keys = f'trusted_keys = ["{(hub.folder / "public").read_text()}"]\nrepository = '
-    project.edit("matrix.toml", "repository = ", keys)
-    project.git("commit", "-qam", "Trust the machine with the GPU")
-    project.git("push", "-q")
-    assert project.run(*merge, env=hub.world.env).returncode == 0
-    code, said = hub.publish("cpu-avx2")
-    assert code == 0, said
-    assert "passed smoke test, signed by gpu-1" in said
-    assert "without_evidence" not in hub.world.ledger()[-1]
-    assert hub.calls == ["publish pytorch-python313-cpu-avx2"]
 
 
 @needs_world

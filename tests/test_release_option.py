@@ -33,7 +33,7 @@ WORDS = {
 }
 """What a command needs beside --release."""
 WITHOUT = [
-    *("phase5", "remove", "ledger", "pages", "attest"),
+    *("phase5", "remove", "pages"),
     *("init", "demo", "describe-machine"),
 ]
 """Commands for which releases are all alike, and `remove`, which takes whole ids."""

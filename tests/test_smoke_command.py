@@ -8,7 +8,6 @@ import platform
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +92,7 @@ def test_a_run_with_another_python_is_judged_kept_and_never_recorded(
     second, first = json.loads(done.stdout)["variants"]
     assert first.keys() == {
         "release", "variant", "package", "outcome", "reasons", "notes", "fit", "cpu", "gpu",
-        "python", "output", "recorded", "report", "signed", "script",
+        "python", "output", "recorded", "report", "script",
     }  # fmt: skip
     assert (first["outcome"], second["outcome"]) == ("passed", "failed")
     assert (first["recorded"], first["output"]) == (False, "")
@@ -382,39 +381,6 @@ def test_evidence_is_recorded_with_its_recipe_its_store_path_and_its_report(
     wrong = ("failed", "is PyTorch 2.9.1, not 2.10.0")
     assert (event.outcome, event.reason) == (("passed", "") if is_right else wrong)
     assert json.loads((store.project.root / event.report).read_text())["digest"] == event.digest
-
-
-@needs_nix
-@needs_avx2
-def test_signed_evidence_lies_beside_the_report_and_the_secret_nowhere(
-    store: Store, tmp_path: Path
-) -> None:
-    argv = ["nix-store", "--generate-binary-cache-key", "gpu-1", "secret", "public"]
-    subprocess.run(argv, cwd=tmp_path, check=True)
-    sign = ("--sign", str(tmp_path / "secret"))
-    done = store.smoke(*sign)
-    assert "not recorded: the ledger has no recipe for this result; run" in unfolded(done.stdout)
-    assert list(store.project.root.glob(".build-pytorch/reports/*.signed.json")) == []
-    store.remember(store.current)
-    found = result(store.smoke(*sign, "--json"))
-    assert found["signed"] == found["report"].replace(".json", ".signed.json")
-    done = store.smoke(*sign)
-    assert "report: .build-pytorch/reports/smoke-" in done.stdout
-    assert ".signed.json\n" in done.stdout
-    data = (tmp_path / "secret").read_text().partition(":")[2].strip()
-    texts = [path.read_bytes() for path in store.project.root.rglob("*") if path.is_file()]
-    assert not any(data[:20].encode() in text for text in [*texts, done.stdout.encode()])
-    trusted = f'trusted_keys = ["{(tmp_path / "public").read_text()}"]\nrepository = '
-    store.project.edit("matrix.toml", "repository = ", trusted)
-    verify = ("invoke", "attest", "verify", found["signed"], "--json")
-    (test,) = json.loads(store.project.run(*verify, env=store.env).stdout)["tests"]
-    told = test["test"]["signed"]
-    assert (test["problem"], test["test"]["digest"]) == ("", store.current)
-    assert test["test"]["output"] == found["output"]
-    report = (store.project.root / found["report"]).read_bytes()
-    assert told["report"] == digest.of_bytes(report)
-    assert told["counts"] == Counter(each["outcome"] for each in found["script"]["tests"])
-    assert told["matrix"] != digest.of_bytes((store.project.root / "matrix.toml").read_bytes())
 
 
 @needs_nix

@@ -11,12 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
-from conftest import Project, copied_project, unfolded
+from conftest import Project, copied_project, error_line, unfolded
 from msgspec.structs import replace
 from sample_fleet import LAST, Checkout, SampleFleet
 
@@ -305,3 +306,48 @@ def test_a_ledger_of_any_size_is_read_in_a_stream(project: Project) -> None:
     assert time.process_time() - start < 6
     built = [row["built"] for row in document["variants"]]
     assert (built.count("failed"), built.count("stopped")) == (len(variants) - 1, 1)
+
+
+# --- lines of other machines, which `cat` or Git put into the ledger ---
+
+
+def foreign(checkout: Checkout, event: ledger.AnyEvent, **keys: object) -> None:
+    """Add a line as another machine wrote it, perhaps with keys that this version has not."""
+    line = msgspec.to_builtins(replace(event, host="runner-7")) | keys
+    path = checkout.root / ".build-pytorch/ledger.jsonl"
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def test_a_test_of_another_machine_counts_and_the_signature_of_an_old_line_is_ignored(
+    checkout: Checkout,
+) -> None:
+    package = checkout.package("cpu-avx2")
+    output = checkout.built(package, checkout.store)
+    common = checkout.common(package, LAST + timedelta(hours=3))
+    test = ledger.Tested(**common, output=output, by="smoke", outcome="passed")
+    foreign(checkout, test, signed={"key": "gpu-1:A", "nar_hash": "sha256-x", "counts": {}})
+    state = checkout.state("cpu-avx2")
+    assert (state.overall, state.smoke_test) == ("tested", replace(test, host="runner-7"))
+
+
+def test_a_line_of_another_machine_takes_its_place_in_time(checkout: Checkout) -> None:
+    """What happened here later stays the last word."""
+    package = checkout.package("cpu-avx2")
+    checkout.ended(checkout.started(package, LAST), "interrupted", 1.0)
+    common = checkout.common(package, LAST - timedelta(days=1))
+    foreign(checkout, ledger.Ended(**common, attempt="x", outcome="failed", seconds=1.0))
+    assert checkout.state("cpu-avx2").overall == "interrupted"
+
+
+def test_the_log_of_another_machine_is_not_here_until_it_is_copied(fleet: Project) -> None:
+    variant = next(v for v in matrix_reader.load(fleet.root).variants if v.id == "cpu-avx512bf16")
+    checkout = Checkout(fleet.root, matrix_reader.load(fleet.root))
+    common = checkout.common(variant, LAST)
+    foreign(checkout, ledger.Ended(**common, attempt="a-1-1", outcome="failed", seconds=1.0))
+    path = f".build-pytorch/logs/{variant.attribute}/a-1-1.log"
+    said = error_line(fleet.invoke("log", variant.id))
+    assert said.endswith(f"{path}: not found; the log of {variant.id} is on runner-7; copy it here")
+    (fleet.root / path).parent.mkdir(parents=True)
+    (fleet.root / path).write_text("the line\n")
+    assert fleet.invoke("log", variant.id).stdout == "the line\n"

@@ -54,7 +54,6 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "shell": [("cpu-avx2", "--failed"), ("sm90-avx2", "--failed")],
     "status": [(), ("--json",)],
     "log": [("sm90-avx2",)],
-    "ledger": [("merge", ".build-pytorch/ledger.jsonl"), ("merge", "machine.json")],
     "pages": [()],
     "vendor": [(), ("cuda-packages", "--from", "lib")],
     "show": [("sm90-avx2",), ("sm90-avx2", "--json")],
@@ -66,7 +65,6 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "publish": [("cpu-avx2",), ("cpu-avx2", "--json"), ("cpu-avx2", "--org", "o", "--dry-run")],
     "recommend": [("--machine", "machine.json"), ("--machine", "machine.json", "--json"), ()],
     "describe-machine": [()],
-    "attest": [("verify", "hostile.log"), ("verify", "hostile.log", "--json")],
 }
 PROGRAMS = ("git", "nix", "nix-build", "nix-instantiate", "nix-store", "flox", "nvidia-smi", "gcc")
 

@@ -38,9 +38,6 @@ _Assume = Annotated[
 ]
 _Without = Annotated[_Words, "NAMES", "leave out these companions: torchaudio"]
 _Number = Meta(ge=0, le=1023)
-_Sign = Annotated[
-    _File, "KEY", "sign the evidence with a secret key of Nix, for `ledger merge` elsewhere"
-]
 
 
 class SelectionOptions(CommandOptions, frozen=True):
@@ -285,18 +282,6 @@ class ShowOptions(SomeOptions, frozen=True):
     json: _Json = False
 
 
-class AttestOptions(CommandOptions, frozen=True):
-    what: Annotated[_Words, "WHAT", "verify FILE...: signed tests (-: stdin)"] = ()
-    json: _Json = False
-
-
-class LedgerOptions(CommandOptions, frozen=True):
-    what: Annotated[
-        _Words, "WHAT", "merge FILE...: ledgers or signed tests of other machines (-: stdin)"
-    ] = ()
-    json: _Json = False
-
-
 class PagesOptions(CommandOptions, frozen=True):
     check: _Check = False
     force: Annotated[bool, "overwrite a page that was edited by hand"] = False
@@ -314,7 +299,6 @@ class SmokeOptions(SelectionOptions, frozen=True):
     python: Annotated[str, "PATH", "test the torch of this Python, not the built one"] = ""
     device: Annotated[int, "N", "number of the CUDA device", _Number] = 0
     timeout: Annotated[float, "MINUTES", "maximum minutes for one variant"] = 15.0
-    sign: _Sign = None
     json: _Json = False
 
 
@@ -322,7 +306,6 @@ class InspectOptions(SomeOptions, frozen=True):
     path: Annotated[
         _File, "DIR", "inspect the files of this folder as one variant (a wheel's torch/lib)"
     ] = None
-    sign: _Sign = None
     json: _Json = False
 
 
@@ -345,7 +328,6 @@ class CompareOptions(CommandOptions, frozen=True):
     minutes: Annotated[
         float, "MINUTES", "time for all settings; each has 8 rounds in any case (default: 10)"
     ] = 10.0
-    sign: _Sign = None
     list: Annotated[bool, "list the workloads and run none"] = False
     show: Annotated[bool, "print all recorded comparisons and run none"] = False
     json: _Json = False
@@ -434,13 +416,11 @@ COMMANDS: Final = {
         Command("shell", "Open a shell in the environment of a build.", ShellOptions),
         Command("status", "Show what failed, what runs, and what to do next.", StatusOptions),
         Command("show", "Show everything about one variant.", ShowOptions),
-        Command("ledger", "Add what other machines recorded.", LedgerOptions),
         Command("pages", "Write the picker and the index, for everybody.", PagesOptions),
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),
         Command("inspect", "Inspect built files; no GPU needed.", InspectOptions),
         Command("compare", "Compare the speed of a build with the official wheel.", CompareOptions),
-        Command("attest", "Say who tested what, by signed tests.", AttestOptions),
         Command("publish", "Publish built and tested variants with Flox.", PublishOptions),
         Command("recommend", "Recommend a variant for a machine, with reasons.", RecommendOptions),
         Command("doctor", "Judge the torch of a Python on a machine.", DoctorOptions),

@@ -20,7 +20,6 @@ from build_pytorch.compare.measurement import MeasuredSetting
 from build_pytorch.compare.ratio_statistics import Estimate
 from build_pytorch.matrix import matrix_reader, selection
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.nix import signing_key
 from build_pytorch.results import evidence
 from build_pytorch.results.evidence import subject_of
 from build_pytorch.results.ledger import Tested, Verdict
@@ -70,7 +69,6 @@ def run(options: CompareOptions) -> int:
         raise BuildPytorchError(f"--device {options.device}: allowed: cpu, or the number of a GPU")
     if options.release:
         selection.require_release(matrix, options.release)
-    key = signing_key.for_evidence(options.sign)
     with outputs.exclusive_lock(options.root, "compare.lock", "compares"):
         result, build = comparison.compare(
             matrix,
@@ -81,7 +79,6 @@ def run(options: CompareOptions) -> int:
             threads=options.threads,
             minutes=options.minutes,
             cores=usable_cpus(),
-            key=key,
         )
     _show(screen, result)
     if build.package and not result.recorded:
@@ -145,7 +142,7 @@ def _show(screen: Screen, result: Comparison) -> None:
         _show_setting(screen, setting)
     for reason in result.reasons:
         screen.fold("A against B, ", reason)
-    screen.line(f"report: {result.signed or result.report}")
+    screen.line(f"report: {result.report}")
 
 
 def _show_setting(screen: Screen, found: MeasuredSetting) -> None:

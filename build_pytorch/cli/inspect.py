@@ -14,8 +14,6 @@ from build_pytorch.inspect import inspection
 from build_pytorch.inspect.inspection import Inspection
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Package
-from build_pytorch.nix import signing_key
-from build_pytorch.nix.signing_key import SigningKey
 from build_pytorch.results import evidence
 from build_pytorch.results.package_selection import chosen_packages
 
@@ -43,13 +41,10 @@ def run(options: InspectOptions) -> int:
     if options.path and len(chosen) > 1:
         names = ", ".join(variant.id for variant in chosen[:3])
         raise errors.BuildPytorchError(f"--path holds the files of one variant, not of {names}")
-    if options.path and options.sign:
-        raise errors.BuildPytorchError("--sign: a folder is no result; leave --path out")
-    key = signing_key.for_evidence(options.sign)
     screen = Screen(sys.stderr if options.json else sys.stdout)
     results = []
     for package in chosen:
-        results.append(_inspected(package, options, key))
+        results.append(_inspected(package, options))
         _show(screen, package, results[-1])
     code = errors.exit_code_of(result.outcome for result in results)
     if options.json:
@@ -57,7 +52,7 @@ def run(options: InspectOptions) -> int:
     return code
 
 
-def _inspected(package: Package, options: InspectOptions, key: SigningKey | None) -> Inspection:
+def _inspected(package: Package, options: InspectOptions) -> Inspection:
     line = ProgressLine(package.id, 0)
 
     def progress(what: str, done: int, total: int) -> None:
@@ -71,7 +66,7 @@ def _inspected(package: Package, options: InspectOptions, key: SigningKey | None
         if options.path:
             target = inspection.folder_target(package, options.path)
             return inspection.inspect_target(target, progress)
-        return inspection.inspect_result(options.root, package, progress, key)
+        return inspection.inspect_result(options.root, package, progress)
     finally:
         line.end()
 
@@ -98,9 +93,8 @@ def _show(screen: Screen, package: Package, result: Inspection) -> None:
             screen.fold(f"    {finding.severity}  ", found, colour or "yellow", indent=6)
             screen.fold("      expected: ", finding.expected, indent=8)
             screen.fold("      fix: ", finding.fix, indent=8)
-    report = result.signed or result.report
     severities = [finding.severity for part in result.parts for finding in part.findings]
     counts = ", ".join(counted(severities.count(it), it) for it in ("error", "warning"))
-    screen.line(f"  {counts}" + (f"; report: {report}" if report else ""))
+    screen.line(f"  {counts}" + (f"; report: {result.report}" if result.report else ""))
     if result.report and not result.recorded:
         screen.line(f"  not recorded: {evidence.unknown_recipe(package)}")

@@ -257,8 +257,7 @@ def _results(state: PackageState) -> Iterator[tuple[str, str]]:
     for name, test in tests.items():
         if test:
             why = f": {test.reason}" if test.reason else ""
-            where = f"signed by {test.signer}" if test.signer else test.report
-            yield name, f"{test.outcome} at {test.at}{why}; {where}"
+            yield name, f"{test.outcome} at {test.at}{why}; {test.report}"
     if state.output and state.missing_evidence:
         yield "evidence", state.missing_evidence
     if published := state.publication:

@@ -16,7 +16,6 @@ from build_pytorch.cli.commands import SmokeOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import sm_code
 from build_pytorch.matrix.model import Package, Variant
-from build_pytorch.nix import signing_key
 from build_pytorch.results import evidence
 from build_pytorch.results.package_selection import chosen_packages
 from build_pytorch.smoke.smoke_case import SmokeCase, SmokeSettings, smoke_test
@@ -54,7 +53,6 @@ def run(options: SmokeOptions) -> int:
         python=_python(options.python) if options.python else None,
         device=options.device,
         seconds=options.timeout * 60,
-        key=signing_key.for_evidence(options.sign),
     )
     screen = Screen(sys.stderr if options.json else sys.stdout)
     cases: list[SmokeCase] = []
@@ -114,7 +112,7 @@ def show_case(
         unknown = evidence.unknown_recipe(package)
         why = unknown if case.output else "this is not the built package"
         not_recorded = "" if case.recorded else f"; not recorded: {why}"
-        screen.line(f"report: {case.signed or case.report}{not_recorded}\n")
+        screen.line(f"report: {case.report}{not_recorded}\n")
 
 
 def _show_verdict(screen: Screen, case: SmokeCase) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,8 @@ from build_pytorch.compare.measurement import MeasuredSetting, ProcessReport, Se
 from build_pytorch.compare.ratio_statistics import Estimate, overall
 from build_pytorch.hardware import detect, saved_machines
 from build_pytorch.matrix.model import CompanionPackage, Matrix
-from build_pytorch.nix.signing_key import SigningKey
 from build_pytorch.results import evidence
-from build_pytorch.results.ledger import ComparedFacts, RunFacts, TestOutcome, Verdict
+from build_pytorch.results.ledger import ComparedFacts, TestOutcome, Verdict
 
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _FIRST_SECONDS = 180
@@ -68,7 +66,6 @@ class Comparison(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
     recorded: bool = False
     report: str = ""
-    signed: str = ""
 
 
 def compare(  # noqa: PLR0913 - the options of the command
@@ -81,12 +78,11 @@ def compare(  # noqa: PLR0913 - the options of the command
     threads: Sequence[int],
     minutes: float,
     cores: int,
-    key: SigningKey | None,
 ) -> tuple[Comparison, ComparedBuild]:
     """Measure A against B, the two `names`, and record it. Returns A as well.
 
     `device`, empty: the CPU, and the GPU where both can use it. `threads`, empty: one and `cores`,
-    those that this process may use. `key` signs what is recorded. Raises BuildPytorchError.
+    those that this process may use. Raises BuildPytorchError.
     """
     load = os.getloadavg()[0]
     a, a_report = _checked(matrix, names[0], release, None, say)
@@ -109,15 +105,12 @@ def compare(  # noqa: PLR0913 - the options of the command
         outcome=outcome,
         reasons=reasons,
     )
-    return _recorded(matrix.root, a, result, key), a
+    return _recorded(matrix.root, a, result), a
 
 
-def _recorded(
-    root: Path, a: ComparedBuild, result: Comparison, key: SigningKey | None
-) -> Comparison:
-    """Record a comparison as evidence for A. Raises WriteError, ToolError."""
-    found, machine = result.settings, result.machine
-    gpus = (gpu.name for each in found if (gpu := each.facts[0].report.gpu))
+def _recorded(root: Path, a: ComparedBuild, result: Comparison) -> Comparison:
+    """Record a comparison as evidence for A. Raises WriteError."""
+    found = result.settings
     return evidence.record_evidence(
         root,
         a.package,
@@ -126,17 +119,10 @@ def _recorded(
         result=result,
         compared=ComparedFacts(
             against=result.b.label,
-            machine=machine.class_,
+            machine=result.machine.class_,
             ratios={each.title: each.mean.ratio for each in found if each.mean},
             verdicts={each.title: verdict(each) for each in found},
         ),
-        run=RunFacts(
-            counts=Counter(verdict(each).value for each in found),
-            gpu=next(gpus, ""),
-            driver=machine.description.get("driver") or "",
-            cpu=machine.description["cpu"].get("model") or "",
-        ),
-        key=key,
     )
 
 

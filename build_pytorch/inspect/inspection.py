@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Final, Literal
 
@@ -15,10 +14,8 @@ from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.part import TORCH, Part, PartResult, Progress, Target
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.nix import store
-from build_pytorch.nix.signing_key import SigningKey
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
-from build_pytorch.results.ledger import RunFacts
 
 
 def check_libraries(target: Target, result: PartResult, _progress: Progress) -> None:
@@ -99,8 +96,6 @@ class Inspection(Struct, frozen=True, kw_only=True):
     recorded: bool = False
     report: str = ""
     """Path of the report below the root."""
-    signed: str = ""
-    """Path of the signed statement below the root."""
     parts: tuple[PartResult, ...] = ()
 
 
@@ -134,10 +129,8 @@ def folder_target(package: Package, folder: Path) -> Target:
     return target
 
 
-def inspect_result(
-    root: Path, package: Package, progress: Progress, key: SigningKey | None = None
-) -> Inspection:
-    """Inspect the result of a package; save, record and sign the report. Raises WriteError."""
+def inspect_result(root: Path, package: Package, progress: Progress) -> Inspection:
+    """Inspect the result of a package; save and record the report. Raises WriteError."""
     artefact = artefacts.find(root, package)
     if artefact is None:
         return _not_run(package, artefacts.absence(root, package))
@@ -147,10 +140,7 @@ def inspect_result(
         reason = str(error).partition("\n")[0]
         return _not_run(package, f"{artefact.link.name}: {reason}")
     result = inspect_target(target, progress)
-    run = RunFacts(counts=Counter(part.state for part in result.parts))
-    return evidence.record_evidence(
-        root, package, artefact, test="inspect", result=result, run=run, key=key
-    )
+    return evidence.record_evidence(root, package, artefact, test="inspect", result=result)
 
 
 def inspect_target(target: Target, progress: Progress) -> Inspection:

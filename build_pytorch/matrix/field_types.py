@@ -139,16 +139,6 @@ BuilderUri = Annotated[str, like(_SSH, "an address such as ssh://nix@thor.exampl
 KeyFile = Annotated[str, like("/[A-Za-z0-9._/-]+", "the absolute path of an SSH private key")]
 _ABSOLUTE: Final = "(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*"
 CacheFolder = Annotated[str, like(_ABSOLUTE, "the absolute path of a folder, or empty")]
-_NOT_SECRET: Final = 88
-"""Maximum length of a public key. A secret one is longer, so that no error quotes it."""
-PublicKey = Annotated[
-    str,
-    like(
-        "[A-Za-z0-9][A-Za-z0-9.@_-]{0,42}:[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=",
-        "a public key as Nix writes it, NAME:BASE64",
-        _NOT_SECRET,
-    ),
-]
 Base64 = Annotated[str, like("[A-Za-z0-9+/]+={0,2}", "a key in base64")]
 
 Size = Annotated[float, Meta(gt=0, le=65536, description="a size in GiB")]

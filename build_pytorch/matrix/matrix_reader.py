@@ -116,7 +116,6 @@ def _checked(
         companions=companions,
         notes=(),
         publisher=spec.publisher,
-        trusted_keys=spec.trusted_keys,
         repository=spec.repository,
         text=text,
         root=root,

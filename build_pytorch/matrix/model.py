@@ -426,7 +426,6 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     """The companions of all variants, in the order of the variants."""
     notes: tuple[str, ...]  #: what is allowed and not complete, each with its place in the file
     publisher: str  #: organization on FloxHub, or empty
-    trusted_keys: tuple[str, ...]  #: public keys of other machines whose tests count
     repository: str  #: address of the repository, or empty
     text: str  #: the text of matrix.toml
     root: Path  #: the checkout that the matrix describes; its templates are used

@@ -444,7 +444,6 @@ class MatrixFile(TomlTable, frozen=True, kw_only=True):
     """The whole of matrix.toml."""
 
     publisher: ft.Organization = ""  #: organization on FloxHub for which packages are published
-    trusted_keys: tuple[ft.PublicKey, ...] = ()  #: other machines' tests count if signed with one
     repository: ft.Repository = ""  #: address of this repository; the picker links it
     pin: Annotated[dict[ft.Key, Pin], ft.filled("pin", "table")]
     patch: dict[ft.Key, Patch] = {}

@@ -10,16 +10,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from build_pytorch.base import files, process
-from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.nix import store
+from build_pytorch.base import files
+from build_pytorch.base.errors import BuildPytorchError
 
 if TYPE_CHECKING:
     from nacl import signing
 
 _SECRET_KEY: Final = re.compile(r"([^\s:]+):([A-Za-z0-9+/]{86}==)\s*")
 _SEED: Final = 32  #: bytes
-_LONGEST_NAME: Final = 43  #: characters; as `trusted_keys` of matrix.toml, by field_types.PublicKey
 
 
 class SigningKey:
@@ -49,26 +47,3 @@ def read(path: Path, option: str) -> SigningKey:
         how = "`nix-store --generate-binary-cache-key NAME SECRET PUBLIC`"
         raise BuildPytorchError(f"{option} {path}: not a signing key; make one with {how}")
     return SigningKey(found[1], secret)
-
-
-def for_evidence(path: Path | None) -> SigningKey | None:
-    """Return the key of --sign, or None without. Raises BuildPytorchError, also without Nix."""
-    if path and not process.which(store.NIX_STORE):
-        raise ToolError("--sign: nix-store not found, and only Nix can hash a result; install it")
-    key = read(path, "--sign") if path else None
-    if key and len(key.name) > _LONGEST_NAME:
-        too_long = f"its name has {len(key.name)} characters, trusted_keys allows {_LONGEST_NAME}"
-        raise BuildPytorchError(f"--sign {path}: {too_long}")
-    return key
-
-
-def is_signed(public_key: str, message: bytes, signature: bytes) -> bool:
-    """Return whether a signature of a message was made with the secret half of a public key."""
-    from nacl import exceptions, signing
-
-    try:
-        key = signing.VerifyKey(base64.b64decode(public_key.partition(":")[2]))
-        key.verify(message, signature)
-    except (exceptions.BadSignatureError, ValueError):
-        return False
-    return True

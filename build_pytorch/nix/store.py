@@ -13,7 +13,6 @@ import msgspec
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.nix.nix_evaluation import message_of
-from build_pytorch.nix.quoting import to_sri
 
 # Programs of Nix, for `process.which`.
 NIX: Final = "nix"
@@ -121,18 +120,6 @@ def sizes(paths: Sequence[str]) -> list[int]:
     """Return the size of each store path in bytes. Raises ToolError."""
     answer = process.capture([NIX_STORE, "--query", "--size", *paths])
     return [int(size) for size in answer.stdout.split()]
-
-
-def nar_hashes(paths: Sequence[str]) -> dict[str, str]:
-    """Return the hash of the files of each store path that is here, as SRI; empty without Nix.
-
-    Raises ToolError.
-    """
-    present = sorted(valid_paths(paths))
-    if not present or not process.which(NIX_STORE):
-        return dict.fromkeys(present, "")
-    answer = process.capture([NIX_STORE, "--query", "--hash", *present]).stdout.split()
-    return {path: to_sri(text) or "" for path, text in zip(present, answer, strict=True)}
 
 
 class _PathInfo(msgspec.Struct, frozen=True):

@@ -148,8 +148,7 @@ def decide(
         reason = why
     else:
         action = "publish"
-        names = (f"{n}, signed by {t.signer}" if t.signer else n for n, t in passed.items())
-        how = f"without evidence: {missing}" if missing else f"passed {' and '.join(names)}"
+        how = f"without evidence: {missing}" if missing else f"passed {' and '.join(passed)}"
         reason = f"recipe {state.digest[:_SHORT]}, {how}"
     return Publication(
         variant=package.id,
@@ -158,7 +157,7 @@ def decide(
         reason=reason,
         output=state.output,
         digest=state.digest,
-        evidence=tuple(test.report or test.signer or test.by for test in passed.values()),
+        evidence=tuple(test.report or test.by for test in passed.values()),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -13,21 +13,14 @@ import msgspec
 from msgspec.structs import replace
 
 from build_pytorch.base import digest, files, outputs, paths
-from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Package
-from build_pytorch.nix import store
-from build_pytorch.nix.signing_key import SigningKey
 from build_pytorch.nix.syntax_tree import without_comments
-from build_pytorch.results import ledger, signed_test
+from build_pytorch.results import ledger
 from build_pytorch.results.artefacts import Artefact
-from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, RunFacts, Tested
+from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, Tested
 
 _NIX_FILE: Final = re.compile(r"(?<![\w./])\.{1,2}/[\w./+-]*\.nix\b")
 """A relative path in Nix code."""
-
-
-_HERE: Final = ("", ledger.HOST)
-"""Hosts of events of this machine; lines of older versions name none."""
 
 
 _Result = TypeVar("_Result", bound=msgspec.Struct)
@@ -91,17 +84,14 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     *,
     test: ledger.TestKind,
     result: _Result,
-    run: RunFacts,
-    key: SigningKey | None,
     compared: ledger.ComparedFacts | None = None,
 ) -> _Result:
-    """Save the report of a test, add a line to the ledger, sign it with `key`.
+    """Save the report of a test and add a line to the ledger.
 
-    `result` has the fields outcome, reasons, recorded, report and signed.
-    Returns the result with the report and the signed statement, both below the root, and whether
-    the ledger got a line: only if `artefact`, which was tested, has a known recipe; without a
-    package there is none. In the report the result has the keys at and digest as well. Raises
-    WriteError, and ToolError where Nix or Git fail to tell what a statement says.
+    `result` has the fields outcome, reasons, recorded and report. Returns it with the path of the
+    report below the root, and whether the ledger got a line: only if `artefact`, which was tested,
+    has a known recipe; without a package there is none. In the report the result has the keys at
+    and digest as well. Raises WriteError.
     """
     moment, found = ledger.now(), msgspec.to_builtins(result)
     stamp = moment.partition("+")[0].replace(":", "").replace(".", "-")
@@ -125,13 +115,12 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     added = {"recorded": event is not None, "report": report}
     document = {"at": moment, **found, **added, "digest": origin}
     whole = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
-    _write(root, report, whole)
-    signed = f"{report.removesuffix('.json')}.signed.json" if event and key else ""
+    with files.write_errors(root / report):
+        outputs.make_state(root)
+        files.write_all(root, {report: whole})
     if event:
         Ledger(root).append(event)
-    if event and key:
-        _write(root, signed, signed_test.sign(root, event, whole, run, key))
-    return replace(result, **added, signed=signed)
+    return replace(result, **added)
 
 
 def _recipe_of(root: Path, package: Package, artefact: Artefact) -> str | None:
@@ -139,50 +128,6 @@ def _recipe_of(root: Path, package: Package, artefact: Artefact) -> str | None:
     subject = subject_of(package)
     events = [event for event in Ledger(root).events() if event.subject == subject]
     return origin_of(events, recipe_digest(root, package), str(artefact.output))
-
-
-def _write(root: Path, name: str, data: bytes) -> None:
-    with files.write_errors(root / name):
-        outputs.make_state(root)
-        files.write_all(root, {name: data})
-
-
-def judged_events(root: Path, events: Iterable[AnyEvent]) -> list[AnyEvent]:
-    """Return events in which tests that do not count here are undecided, with the reason.
-
-    Raises MatrixError, ToolError if Nix fails.
-    """
-    found = list(events)
-    foreign = [e for e in found if isinstance(e, Tested) and (e.signed or e.host not in _HERE)]
-    if not foreign:
-        return found
-    keys = matrix_reader.load(root).trusted_keys
-    here = store.nar_hashes([event.output for event in foreign if event.signed])
-    reasons = {id(event): why for event in foreign if (why := distrust(event, keys, here))}
-
-    def judged(event: AnyEvent) -> AnyEvent:
-        why = reasons.get(id(event))
-        return replace(event, outcome="skipped", reason=why, compared=None) if why else event
-
-    return [judged(event) for event in found]
-
-
-def distrust(event: Tested, keys: Collection[str], here: Mapping[str, str]) -> str:
-    """Return why a test on another machine does not count; empty if it does.
-
-    `keys`: the trusted ones. `here`: the hash of the files of each store path that is here.
-    """
-    if not event.signed:
-        why = f"tested on {event.host} without a signature, which trusted_keys require"
-        return why if keys else ""
-    if event.signed.key not in keys:
-        return f"signed by {event.signer}, and trusted_keys of matrix.toml has not this key"
-    found = here.get(event.output, event.signed.nar_hash)
-    if found != event.signed.nar_hash:
-        return (
-            f"{event.signer} tested other files: {event.signed.nar_hash}, here {found or 'no Nix'}"
-        )
-    return ""
 
 
 def origin_of(events: Sequence[AnyEvent], current: str, output: str) -> str | None:

@@ -1,6 +1,7 @@
 """The ledger: an append-only file of JSON lines, one for each event of a package.
 
-Every line is synced to disk before `append` returns. Torn and unknown lines are skipped.
+Every line is synced to disk before `append` returns. Torn and unknown lines are skipped,
+unknown keys ignored.
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ import contextlib
 import fcntl
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import msgspec
-from msgspec import Meta
 from msgspec.structs import replace
 
 from build_pytorch.base import files, outputs, paths
@@ -113,39 +113,6 @@ class ComparedFacts(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: dict[str, Verdict] = {}
 
 
-_Short = Annotated[str, Meta(max_length=300)]
-_Digest = Annotated[
-    str, Meta(pattern="^sha256:[0-9a-f]{64}$", max_length=71, description="a digest")
-]
-
-
-class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a test ran on, and its tests, parts or settings by outcome; empty: unknown or none."""
-
-    counts: dict[_Short, Annotated[int, Meta(ge=0, lt=1 << 31)]]
-    gpu: _Short = ""
-    driver: _Short = ""
-    cpu: _Short = ""
-
-
-class SignedFacts(RunFacts, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a machine signs of a test beside its line. Digests are of whole files.
-
-    `suite` is the digest of the program that tested. `dirty`: not all of it is in `commit`.
-    """
-
-    nar_hash: Annotated[str, Meta(pattern="^sha256-[A-Za-z0-9+/]{43}=$", description="a hash")]
-    """The files that were tested, as `nix path-info` prints their hash."""
-    report: _Digest
-    suite: _Digest
-    matrix: _Digest
-    version: _Short
-    commit: _Short
-    dirty: bool
-    key: _Short = ""
-    """The public key of the signature, filled in by its reader, as trusted_keys have it."""
-
-
 class Tested(Event, tag="tested", frozen=True, kw_only=True, omit_defaults=True):
     """`output` was smoke-tested, inspected or compared. `report` is below the root.
 
@@ -158,12 +125,6 @@ class Tested(Event, tag="tested", frozen=True, kw_only=True, omit_defaults=True)
     reason: str = ""
     report: str = ""
     compared: ComparedFacts | None = None
-    signed: SignedFacts | None = None
-
-    @property
-    def signer(self) -> str:
-        """The name of the key that it is signed with; empty if it is not signed."""
-        return self.signed.key.partition(":")[0] if self.signed else ""
 
 
 class Published(Event, tag="published", frozen=True, kw_only=True, omit_defaults=True):
@@ -190,12 +151,8 @@ class Ledger:
         self.path = root / _NAME
 
     def append(self, event: AnyEvent) -> None:
-        """Add one line of this machine. Raises WriteError."""
-        self.extend([replace(event, host=event.host or HOST)])
-
-    def extend(self, events: Iterable[AnyEvent]) -> None:
-        """Add lines, with secrets masked, and sync them to disk. Raises WriteError."""
-        line = b"".join(msgspec.json.encode(_masked(event)) + b"\n" for event in events)
+        """Add a line of this machine, secrets masked, and sync it to disk. Raises WriteError."""
+        line = msgspec.json.encode(_masked(replace(event, host=event.host or HOST))) + b"\n"
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with files.write_errors(self.path):
             outputs.make_state(self.root)
@@ -225,11 +182,8 @@ class Ledger:
 
 
 def _masked(event: AnyEvent) -> object:
-    """Return an event with secrets masked, but not the public key of its signature."""
-    document = changed_texts(msgspec.to_builtins(event), masked)
-    if isinstance(event, Tested) and event.signed:
-        document["signed"]["key"] = event.signed.key
-    return document
+    """Return an event with secrets masked."""
+    return changed_texts(msgspec.to_builtins(event), masked)
 
 
 def now() -> str:

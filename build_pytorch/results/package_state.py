@@ -23,7 +23,6 @@ from build_pytorch.results import artefacts
 from build_pytorch.results.cached_results import cached_results
 from build_pytorch.results.evidence import (
     builds_of,
-    judged_events,
     origin_of,
     recipe_digest,
     subject_of,
@@ -287,12 +286,8 @@ def seed_states(
 
 
 def all_events(root: Path) -> Events:
-    """Return the events of the ledger that count, those of several machines by time.
-
-    Raises WriteError, and as `judged_events`.
-    """
-    found = judged_events(root, Ledger(root).events())
-    events = grouped((event.subject, event) for event in found)
+    """Return the events of the ledger, those of several machines by time. Raises WriteError."""
+    events = grouped((event.subject, event) for event in Ledger(root).events())
     for several in events.values():
         if len({event.host for event in several}) > 1:
             several.sort(key=lambda event: event.at)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -13,10 +12,8 @@ from msgspec import Struct, structs
 from build_pytorch.base import process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import CompanionPackage, Package
-from build_pytorch.nix.signing_key import SigningKey
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
-from build_pytorch.results.ledger import RunFacts
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import Judgement, cpu_mismatch, judge
 from build_pytorch.smoke.smoke_report import SmokeReport, SmokeRun, parse
@@ -38,8 +35,6 @@ class SmokeCase(Judgement, frozen=True, kw_only=True):
     recorded: bool = False
     report: str = ""
     """Path of the report's file below the root."""
-    signed: str = ""
-    """Path of the signed statement below the root."""
     script: dict[str, Any] | None = None
     """What the script printed."""
 
@@ -51,8 +46,6 @@ class SmokeSettings(Struct, frozen=True, kw_only=True):
     python: Path | None
     device: int
     seconds: float
-    key: SigningKey | None = None
-    """What signs the evidence."""
 
 
 def case_of(package: Package, judgement: Judgement) -> SmokeCase:
@@ -98,23 +91,8 @@ def smoke_test(
     case = structs.replace(
         case_of(package, judgement), python=str(python), output=output, script=ran.raw or None
     )
-    run, key = run_facts(found), settings.key
-    case = evidence.record_evidence(
-        settings.root, package, built, test="smoke", result=case, run=run, key=key
-    )
+    case = evidence.record_evidence(settings.root, package, built, test="smoke", result=case)
     return case, found
-
-
-def run_facts(report: SmokeReport | None) -> RunFacts:
-    """Return what was run, and on what."""
-    if report is None:
-        return RunFacts(counts={})
-    return RunFacts(
-        counts=Counter(test.outcome for test in report.tests),
-        gpu=report.gpu.name if report.gpu else "",
-        driver=report.driver.version or "",
-        cpu=report.cpu.model,
-    )
 
 
 def _not_tested(
