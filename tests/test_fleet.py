@@ -435,35 +435,6 @@ def test_the_ci_matrix_has_every_variant_that_can_run_once(built: World) -> None
     assert {job["runner"] for job in named} == {"big"}
 
 
-@pytest.mark.slow
-def test_the_ci_matrix_leaves_out_what_the_cache_has(world: World, tmp_path: Path) -> None:
-    cache = f"file://{tmp_path}/cache"
-    both = ("--with", "torchvision,torchaudio")
-    assert world.build("cpu-avx2", *both, "--copy-to", cache).returncode == 0
-    # Without its companions, a variant is not complete.
-    assert world.build("cpu-avx512", "--copy-to", cache).returncode == 0
-    jobs = ci(world, "cpu-*", "--store", cache)
-    assert [job["variants"].rpartition("-")[2] for job in jobs] == [
-        "avx512",
-        "avx512bf16",
-        "avx512vnni",
-    ]
-    # What the store here lacks counts where the cache has it, also without any record of it.
-    for link in world.root.glob("result-*"):
-        link.unlink()
-    argv = ("status", "cpu-avx2", "cpu-avx512vnni", "--json")
-    for _ in range(2):
-        found = json.loads(world.project.run("invoke", *argv, env=world.env).stdout)["variants"]
-        assert [row["state"] for row in found] == ["not built", "not built"]
-        done = world.project.run("invoke", *argv, "--store", cache, env=world.env)
-        rows = json.loads(done.stdout)["variants"]
-        assert [(row["state"], row["elsewhere"]) for row in rows] == [
-            ("built", cache),
-            ("not built", ""),
-        ]
-        (world.root / ".build-pytorch/ledger.jsonl").unlink(missing_ok=True)
-
-
 @pytest.mark.parametrize(
     ("argv", "says"),
     [

@@ -308,6 +308,20 @@ def test_a_ledger_of_any_size_is_read_in_a_stream(project: Project) -> None:
     assert (built.count("failed"), built.count("stopped")) == (len(variants) - 1, 1)
 
 
+def test_a_published_result_counts_where_it_is_not_here(checkout: Checkout) -> None:
+    package, output = checkout.package("cpu-avx2"), "/nix/store/x-pytorch"
+    checkout.ended(checkout.started(package, LAST), "built", 60.0, outputs=(output,))
+    assert checkout.state("cpu-avx2").overall == "not built"
+    common = checkout.common(package, LAST + timedelta(hours=1))
+    checkout.append(ledger.Published(**common, output=output, organization="acme"))
+    checkout.append(ledger.Tested(**common, output=output, by="smoke", outcome="passed"))
+    found = checkout.state("cpu-avx2")
+    assert (found.overall, found.built, found.elsewhere) == ("published", "elsewhere", "Flox: acme")
+    assert (found.smoke, found.output) == ("passed", ""), "nothing to publish or to run here"
+    (checkout.root / package.path).write_text("another recipe")
+    assert checkout.state("cpu-avx2").overall == "not built"
+
+
 # --- lines of other machines, which `cat` or Git put into the ledger ---
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
@@ -13,11 +12,9 @@ from build_pytorch.base import console
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import CiMatrixOptions
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Matrix, Package, Variant
+from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import variants_of
-from build_pytorch.results.cached_results import cached_results
 from build_pytorch.results.package_selection import chosen_packages
-from build_pytorch.results.package_state import all_events
 
 MOST: Final = 256
 """Jobs in one matrix of GitHub Actions (its documentation, "Usage limits")."""
@@ -51,8 +48,8 @@ def run(options: CiMatrixOptions) -> int:
     """Print the matrix: `include`, with jobs of at most `size` variants of a group.
 
     In a pipe it is one line, which is what GitHub takes; on a terminal it is readable.
-    Variants without a real machine are left out, those whose sources have no hash yet, those that
-    are the same build as another one, and those that the cache `store` has.
+    Variants without a real machine are left out, those whose sources have no hash yet, and those
+    that are the same build as another one.
     Raises BuildPytorchError for wrong arguments and for more jobs than GitHub takes.
     """
     labels = dict(_RUNNERS)
@@ -66,24 +63,12 @@ def run(options: CiMatrixOptions) -> int:
     wanted = [v for v in selected if not (v.impossible or v.untaken_hashes)]
     ids = {variant.id for variant in wanted}
     wanted = [v for v in wanted if not (v.same_build_as and v.same_build_as.id in ids)]
-    if options.store:
-        wanted = _missing(options.root, matrix, wanted, options.store)
     jobs = tuple(_jobs(wanted, options.size, labels))
     if len(jobs) > MOST:
         raise BuildPytorchError(f"{len(jobs)} jobs exceed GitHub's limit of {MOST}; raise --size")
     indent = 2 if sys.stdout.isatty() else None
     console.print_json(CiMatrix(jobs), sys.stdout, indent)
     return EXIT_OK
-
-
-def _missing(root: Path, matrix: Matrix, variants: Sequence[Variant], store: str) -> list[Variant]:
-    """Return the variants that a cache does not have, or of which it lacks a companion."""
-    paths = {variant.path for variant in variants}
-    companions = [each for each in matrix.companions if each.variant.path in paths]
-    packages: list[Package] = [*variants, *companions]
-    there = cached_results(root, packages, all_events(root), store)
-    missing = {package.variant.path for package in packages if package.id not in there}
-    return [variant for variant in variants if variant.path in missing]
 
 
 def _jobs(variants: Sequence[Variant], size: int, labels: dict[str, str]) -> Iterator[CiJob]:

@@ -30,7 +30,6 @@ _Json = Annotated[bool, "print the result as JSON"]
 _Verbose = Annotated[bool, "print all: also what stays as it is, reasons and notes"]
 _DryRun = Annotated[bool, "do everything except writing"]
 _Check = Annotated[bool, "write nothing; exit 1 if a file would change (CI, pre-commit)"]
-_Store = Annotated[str, "URL", "count the results of this binary cache, too (needs Nix)"]
 _Many = Annotated[int, Meta(ge=1, le=100000)]
 _Minutes = Annotated[_Many, "MINUTES", "maximum minutes for one download"]
 _Assume = Annotated[
@@ -273,7 +272,6 @@ class StatusOptions(SelectionOptions, frozen=True):
     sort: Annotated[
         Literal["matrix", "state", "time", "duration"], "KEY", "matrix, state, time or duration"
     ] = "matrix"
-    store: _Store = ""
     json: _Json = False
 
 
@@ -289,7 +287,6 @@ class PagesOptions(CommandOptions, frozen=True):
 
 class CiMatrixOptions(SelectionOptions, frozen=True):
     size: Annotated[_Many, "N", "variants in one job; a job never mixes groups"] = 1
-    store: Annotated[str, "URL", "leave out variants that this binary cache has (needs Nix)"] = ""
     runner: Annotated[
         _Words, "LABEL", "runner label for a platform, x86_64-linux=big; may be repeated"
     ] = ()

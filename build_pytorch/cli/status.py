@@ -81,7 +81,7 @@ class StatusRow(Struct, frozen=True, kw_only=True):
     shared: bool  #: whether the result was built with seeds
     recipe: str  #: path
     output: str  #: store path of the result
-    elsewhere: str  #: where the result is, if not here: a binary cache, or `Flox: NAME`
+    elsewhere: str  #: where the result is, if not here: `Flox: NAME`
     log: str  #: path of the log of the last build
 
 
@@ -102,7 +102,7 @@ def run(options: StatusOptions) -> int:
     matrix, now = matrix_reader.load(options.root), datetime.now(UTC)
     events = all_events(options.root)
     since = _since(options.since, now) if options.since else ""
-    states = chosen_states(matrix, options.selection, events, store=options.store)
+    states = chosen_states(matrix, options.selection, events)
     if since:
         states = [state for state in states if state.events and state.events[-1].at >= since]
     failures = failures_by_cause(states)

@@ -122,31 +122,6 @@ def sizes(paths: Sequence[str]) -> list[int]:
     return [int(size) for size in answer.stdout.split()]
 
 
-class _PathInfo(msgspec.Struct, frozen=True):
-    path: str
-    valid: bool = True
-
-
-def in_cache(outputs: Sequence[str], url: str) -> set[str]:
-    """Return the store paths that a binary cache has now. Raises ToolError if it cannot be read."""
-    if not outputs:
-        return set()
-    if not process.which(NIX):
-        raise ToolError(f"--store {url}: nix not found, and only Nix can ask a cache; install it")
-    fresh = ("--option", "narinfo-cache-negative-ttl", "0")  # else an hour old
-    argv = [*_NIX_COMMAND, *fresh, "path-info", "--json", "--store", url, *outputs]
-    answer = process.capture(argv, check=False)
-    if answer.code:
-        raise ToolError(f"--store {url}: cannot be read: {answer.last_line}")
-    try:  # a table since Nix 2.19, with null for what is not there
-        found = msgspec.json.decode(answer.stdout, type=list[_PathInfo] | dict[str, Any])
-    except msgspec.DecodeError:
-        raise ToolError("nix path-info: the output is not JSON of a known form") from None
-    if isinstance(found, dict):
-        return {path for path, info in found.items() if info is not None}
-    return {info.path for info in found if info.valid}
-
-
 def unusable_cache(url: str) -> ToolError | None:
     """Return why Nix cannot open a binary cache, or None. A missing local one is made."""
     answer = process.capture([*_NIX_COMMAND, "store", "ping", "--store", url], check=False)

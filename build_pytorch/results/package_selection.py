@@ -60,19 +60,17 @@ def last_log(matrix: Matrix, package: Package) -> tuple[str, Started | Ended]:
     return path, build
 
 
-def chosen_states(
-    matrix: Matrix, selection: Selection, events: Events, store: str = ""
-) -> list[PackageState]:
+def chosen_states(matrix: Matrix, selection: Selection, events: Events) -> list[PackageState]:
     """Return the states of selected packages, and of their companions that the ledger names.
 
-    Patterns select alone: companions that they do not name are left out. Results in the binary
-    cache `store` count. The list may be empty. Raises as `chosen_packages`.
+    Patterns select alone: companions that they do not name are left out. The list may be empty.
+    Raises as `chosen_packages`.
     """
     packages, wanted = _named(matrix, selection), selection.state
     chosen = {package.path for package in packages}
     others = [each for each in matrix.companions if each.variant.path in chosen]
     companions = () if selection.variants else others
-    known = package_states(matrix.root, packages, companions, events, store)
+    known = package_states(matrix.root, packages, companions, events)
     return [s for s in known.values() if not wanted or s.overall.replace(" ", "-") in wanted]
 
 

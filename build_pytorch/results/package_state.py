@@ -20,7 +20,6 @@ from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.selection import Seed
 from build_pytorch.nix.store import valid_paths
 from build_pytorch.results import artefacts
-from build_pytorch.results.cached_results import cached_results
 from build_pytorch.results.evidence import (
     builds_of,
     origin_of,
@@ -61,7 +60,7 @@ class BuiltState(StepState):
     FAILED = "failed"
     STOPPED = "stopped"
     INTERRUPTED = "interrupted"
-    ELSEWHERE = "elsewhere"  #: in a binary cache or in the catalog of Flox
+    ELSEWHERE = "elsewhere"  #: in the catalog of Flox
     NO = "no"
 
 
@@ -106,7 +105,7 @@ class PackageState(Struct, frozen=True, kw_only=True):
     output: str = ""
     """Store path of the current recipe's result, if the result link leads to it."""
     elsewhere: str = ""
-    """Where else the current recipe's result is: the URL of a binary cache, or `Flox: NAME`."""
+    """Where else the current recipe's result is: `Flox: NAME`."""
     stale: str = ""
     """Store path behind the link, if it was built from another recipe."""
     unknown: str = ""
@@ -259,19 +258,16 @@ def package_states(
     packages: Iterable[Package],
     others: Iterable[Package] = (),
     events: Events | None = None,
-    store: str = "",
 ) -> dict[str, PackageState]:
     """Return the states of packages by id.
 
     `others` are left out unless the ledger names them. The ledger is read unless its `events` are
-    given. Results in the binary cache `store` count. Raises WriteError if the ledger cannot be
-    read, ToolError if Nix fails or the cache cannot be read.
+    given. Raises WriteError if the ledger cannot be read, ToolError if Nix fails.
     """
     events = all_events(root) if events is None else events
     chosen = [*packages, *(package for package in others if subject_of(package) in events)]
     subjects = {p.id: (p, artefacts.link(root, p), subject_of(p)) for p in chosen}
-    found = cached_results(root, chosen, events, store) if store else {}
-    return _states(root, subjects, events, {key: (path, store) for key, path in found.items()})
+    return _states(root, subjects, events)
 
 
 def seed_states(
@@ -298,11 +294,10 @@ def _states(
     root: Path,
     subjects: Mapping[str, tuple[Package, Path, tuple[str, str]]],
     events: Events,
-    cached: Mapping[str, tuple[str, str]] = {},
 ) -> dict[str, PackageState]:
     """Return states by key; `subjects` has package, result link, and release and name in events.
 
-    `cached`: store path and place of results elsewhere. The store is asked once.
+    The store is asked once.
     """
     targets = {key: artefacts.target(link) for key, (_, link, _) in subjects.items()}
     present = valid_paths([path for path in targets.values() if path])
@@ -310,18 +305,12 @@ def _states(
     for key, (package, _, subject) in subjects.items():
         target = targets[key] if targets[key] in present else ""
         digest = recipe_digest(root, package)
-        there = cached.get(key, ("", ""))
-        states[key] = _state(package, digest, events.get(subject, ()), target, there)
+        states[key] = _state(package, digest, events.get(subject, ()), target)
     return states
 
 
-def _state(
-    package: Package, digest: str, events: Sequence[AnyEvent], target: str, cached: tuple[str, str]
-) -> PackageState:
-    """Combine the events of a package with the store path behind its link ("" if none).
-
-    `cached`: the store path of its result in another place, and that place.
-    """
+def _state(package: Package, digest: str, events: Sequence[AnyEvent], target: str) -> PackageState:
+    """Combine the events of a package with the store path behind its link ("" if none)."""
     of_recipe = [event for event in events if event.digest == digest]
     ended = _last(of_recipe, Ended)
     stopped_by = ended.cause if ended and ended.outcome == "stopped" else ""
@@ -329,8 +318,8 @@ def _state(
     is_current = bool(digest) and origin == digest and not stopped_by
     builds = builds_of(events, target) if is_current else []
     publication = _last(of_recipe, Published)
-    result, elsewhere = (target, "") if is_current else cached
-    if publication and not result:
+    result, elsewhere = target if is_current else "", ""
+    if publication and not is_current:
         result, elsewhere = publication.output, f"Flox: {publication.organization or 'own account'}"
     tested = [e for e in of_recipe if result and isinstance(e, Tested) and e.output == result]
     sent = [e for e in of_recipe if result and isinstance(e, Published) and e.output == result]
