@@ -1,14 +1,13 @@
 """Output for people and programs: colour, progress, safe text, JSON.
 
 `write` is the only function that writes to the terminal, except for the live displays of rich.
-It escapes all control characters but our own colours, and masks secrets.
+It escapes all control characters but our own colours.
 """
 
 from __future__ import annotations
 
 import atexit
 import errno
-import functools
 import io
 import json
 import os
@@ -184,7 +183,7 @@ class ProgressLine:
             redirect_stderr=False,
             get_time=clock,
         )
-        self._progress.add_task(safe(what), total=total or None)
+        self._progress.add_task(visible(what), total=total or None)
         self._progress.start()
         # rich hides the cursor; an exception must not leave it so
         atexit.register(self._progress.stop)
@@ -201,7 +200,7 @@ class ProgressLine:
         """Show that `done` of `total` are done, and the time."""
         if self._progress:
             task = self._progress.task_ids[0]
-            self._progress.update(task, completed=done, description=safe(self.what))
+            self._progress.update(task, completed=done, description=visible(self.what))
             self._progress.refresh()
 
     def end(self) -> None:
@@ -223,11 +222,6 @@ def visible(text: str, kept: str = "\n") -> str:
     return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
 
 
-def safe(text: str) -> str:
-    """Return text from outside as `write` prints it: without control characters and secrets."""
-    return visible(masked(text))
-
-
 def quoted(word: str) -> str:
     """Return a word of a command to copy; one that is not printable as `$'...'` of Bash and Zsh."""
     if word.isprintable():
@@ -239,79 +233,6 @@ def quoted(word: str) -> str:
 def shortened(text: str, most: int) -> str:
     """Return a text with at most so many characters; the end of a longer one is left out."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-_NAME_END: Final = (
-    r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|_PAT"
-    r"|(?:API|ACCESS|PRIVATE|SECRET|SIGNING|AUTH|ENCRYPTION)[_-]?KEY)S?(?:_(?:KEY|ID|VALUE|B64))?\d*"
-)
-_SECRET_NAME: Final = re.compile(f"{_NAME_END}$", re.IGNORECASE)
-"""Names of environment variables whose values are secrets."""
-
-_SHORTEST_SECRET: Final = 8  #: characters; shorter values, such as `true`, are part of other words
-_SECRET: Final = re.compile(
-    # In addresses, of GitHub, GitLab, OpenAI, Hugging Face and AWS, JSON Web Tokens.
-    r"(?<=https://)[^\s/@'\"]+(?=@)|(?<=http://)[^\s/@'\"]+(?=@)|(?<=://)[^\s/@:'\"]*:[^\s/@'\"]+(?=@)"
-    r"|\bgh[opsur]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}"
-    r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"
-    r"|(?<=uthorization: )[^\r\n'\"]+"
-    r"|(?<![\w-])sk-(?=[\w-]*\d)[\w-]{20,}|\bhf_[A-Za-z0-9]{20,}|\bA[KS]IA[0-9A-Z]{16}\b"
-    # NAME=value, a query of an address, a header: the name stays.
-    rf"|(?i:(?P<name>(?:{_NAME_END}|SIGNATURE|[?&](?:SIG|KEY|CODE|AUTH))=(?:\\?[\"'])?"
-    r"|-(?:API-?KEY|TOKEN|SECRET|PASSWORD): *)"
-    r"(?:(?<=\")[^\"\\\r\n]+|(?<=')[^'\\\r\n]+|[^\s&'\"\\]+))"
-)
-"""Secrets that are known by their form or by the name before them."""
-
-_SIGNS: Final = (
-    *("@", "token", "key", "secret", "passw", "passphrase", "credential", "_pat", "glpat-", "eyj"),
-    *("uthorization: ", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "sk-", "hf_", "akia", "asia"),
-    *("signature=", "?sig=", "&sig=", "?code=", "&code=", "?auth=", "&auth="),
-)
-"""Every text that `_SECRET` matches has one of these, in small letters: few lines of logs have."""
-
-_STRUCTURE: Final = r"/store/[0-9a-z]{32}-[\w.+?=-]+|\bsha256[:-][\w+/=]{43,64}"
-"""A store path, a digest or a hash: no value of a variable is masked in it."""
-
-_ordinary_words: set[str] = set()
-
-
-def never_mask(words: Iterable[str]) -> None:
-    """Add words of the matrix and of commands: a value that consists of them is no secret."""
-    _ordinary_words.update(word for text in words for word in re.split(r"\W+", text))
-    _secret_values.cache_clear()
-
-
-def _is_secret(value: str) -> bool:
-    words = re.split(r"\W+", value)
-    is_ordinary = all(not word or word.isdigit() or word in _ordinary_words for word in words)
-    is_file = value.startswith("/") and Path(value).exists()
-    return len(value) >= _SHORTEST_SECRET and not (is_ordinary or is_file)
-
-
-@functools.cache
-def _secret_values() -> tuple[str, ...]:
-    """Return the values of environment variables that are secrets, longest first."""
-    texts = [value for name, value in os.environ.items() if _SECRET_NAME.search(name)]
-    for setting in re.findall(r"access-tokens\s*=(.*)", os.environ.get("NIX_CONFIG", "")):
-        texts += [pair.partition("=")[2] for pair in setting.split()]
-    lines = [line.strip() for text in texts for line in text.splitlines()]
-    found = {form for line in lines if _is_secret(line) for form in (line, json.dumps(line)[1:-1])}
-    return tuple(sorted(found, key=len, reverse=True))
-
-
-def masked(text: str) -> str:
-    """Return free text with `***` in place of secrets: tokens, passwords in addresses.
-
-    Secrets are values of environment variables that are called so (GITHUB_TOKEN), and texts that
-    have the form of one. Text that is encoded, such as JSON, is masked before it is encoded.
-    """
-    if values := [value for value in _secret_values() if value in text]:
-        pattern = "|".join(map(re.escape, values))
-        text = re.sub(f"({_STRUCTURE})|{pattern}", lambda found: found[1] or "***", text)
-    if any(map(text.lower().__contains__, _SIGNS)):
-        text = _SECRET.sub(lambda found: f"{found['name'] or ''}***", text)
-    return text
 
 
 _program = paths.INVOKE
@@ -378,20 +299,18 @@ def some(names: Sequence[str], most: int = 3) -> str:
 
 
 def print_json(document: object, stream: TextIO, indent: int | None = 2) -> None:
-    """Print a document for programs, with secrets masked: a struct, or what JSON can express."""
-    shown = changed_texts(
-        msgspec.to_builtins(document), lambda text: paths.named(masked(text), _program)
-    )
+    """Print a document for programs: a struct, or what JSON can express."""
+    shown = changed_texts(msgspec.to_builtins(document), lambda text: paths.named(text, _program))
     text = json.dumps(shown, indent=indent)
     _write(stream, text.replace("\x7f", "\\u007f") + "\n")
 
 
 def write(stream: TextIO, text: str) -> None:
-    """Write text with control characters escaped, except our colours, and secrets masked.
+    """Write text with control characters escaped, except our colours.
 
     If the reader is gone (`| head`, a closed terminal), later output is dropped.
     """
-    _write(stream, "\x1b[".join(map(safe, paths.named(text, _program).split(_OUR_ESCAPE))))
+    _write(stream, "\x1b[".join(map(visible, paths.named(text, _program).split(_OUR_ESCAPE))))
 
 
 def _write(stream: TextIO, text: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import re
 import signal
 import sys
 from asyncio import BaseTransport
@@ -16,13 +17,16 @@ from typing import IO, Final, Self
 
 import psutil
 
-from build_pytorch.base.console import masked
 from build_pytorch.base.process import Environment, environment, start_error
 
 _GRACE: Final = 3.0
 """Seconds that processes which a program left behind get to end, and its output to be read."""
 
 _LONGEST: Final = 1 << 20  #: bytes without a line break that are passed on as a line
+
+_TOKEN: Final = re.compile(rb"(TOKEN|SECRET|PASSWORD|PASSWD|_KEY|_PAT)S?$", re.IGNORECASE)
+"""Names of environment variables whose values no log gets."""
+_SHORTEST_TOKEN: Final = 8  #: bytes; shorter values, such as `true`, are parts of other words
 
 
 @dataclasses.dataclass
@@ -75,6 +79,8 @@ class StreamedProcess:
     async def run(self, take: Callable[[list[bytes]], object]) -> int:
         """Pass the output to `take`, lines as they arrive, and return the exit code.
 
+        Values of variables that are named like a token are `***` in it.
+
         Processes that the program left behind in its group are ended. Where this is cancelled,
         the program is killed.
         """
@@ -99,12 +105,12 @@ class StreamedProcess:
             while data := await self._output.read(1 << 16):
                 whole, newline, rest = (rest + data).rpartition(b"\n")
                 if newline:
-                    take(whole.split(b"\n"))
+                    take(_without_tokens(whole).split(b"\n"))
                 if len(rest) > _LONGEST:
-                    take([rest])
+                    take([_without_tokens(rest)])
                     rest = b""
             if rest:
-                take([rest])
+                take([_without_tokens(rest)])
         except Exception:
             self.kill()  # nobody reads its output any more
             raise
@@ -154,17 +160,24 @@ class StreamedProcess:
         return False
 
 
+def _without_tokens(output: bytes) -> bytes:
+    for name, value in os.environb.items():
+        if len(value) >= _SHORTEST_TOKEN and _TOKEN.search(name):
+            output = output.replace(value, b"***")
+    return output
+
+
 async def run_tail(
     argv: Sequence[str], most: int = 1, *, cwd: Path | None = None, log: IO[bytes] | None = None
 ) -> tuple[int, list[str]]:
     """Run a program, with its output in `log`. Raises ToolError, OSError for the log.
 
-    Returns its exit code and the last lines that are not empty, all with secrets masked.
+    Returns its exit code and the last lines that are not empty.
     """
     tail: deque[str] = deque(maxlen=most)
 
     def take(lines: list[bytes]) -> None:
-        texts = [masked(line.decode("utf-8", errors="replace")) for line in lines]
+        texts = [line.decode("utf-8", errors="replace") for line in lines]
         tail.extend(text for text in texts if text.strip())
         if log:
             log.writelines(f"{text}\n".encode() for text in texts)

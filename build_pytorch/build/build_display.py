@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Self
 
-from build_pytorch.base.console import Clock, Screen, clock, safe
+from build_pytorch.base.console import Clock, Screen, clock, visible
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.build.forecast import PlannedBuild
 from build_pytorch.build.pace import Earlier, time_left
@@ -60,7 +60,9 @@ class BuildDisplay:
         text = text.expandtabs()
         try:
             if self._live:
-                self._live.console.print(safe(text), markup=False, highlight=False, soft_wrap=True)
+                self._live.console.print(
+                    visible(text), markup=False, highlight=False, soft_wrap=True
+                )
             else:
                 self.screen.line(text)
         except OSError:  # the terminal may be gone; builds go on
@@ -92,7 +94,7 @@ class BuildDisplay:
         for attempt in attempts:
             message = attempt.progress.message[:500].expandtabs()
             cells = [attempt.step.id, *self._cells(attempt), message]
-            table.add_row(*(Text(safe(cell)) for cell in cells))
+            table.add_row(*(Text(visible(cell)) for cell in cells))
         return table
 
     def _show_line(self, attempt: Attempt, now: float) -> None:

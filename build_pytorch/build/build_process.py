@@ -19,7 +19,7 @@ from typing import Final
 import psutil
 
 from build_pytorch.base import files, paths
-from build_pytorch.base.console import masked, visible
+from build_pytorch.base.console import visible
 from build_pytorch.base.errors import ToolError
 from build_pytorch.base.process_stream import StreamedProcess, run_tail
 from build_pytorch.build.build_backend import BuildBackend, BuildCommand, Step
@@ -77,11 +77,11 @@ class Attempt:
         return time.monotonic() - (began or self._started)
 
     def write(self, lines: Sequence[str]) -> None:
-        """Add lines to the log, unless a write has failed; secrets are masked, escapes shown."""
+        """Add lines to the log, unless a write has failed; escapes are shown."""
         if self.lost_log:
             return
         try:
-            text = "".join(f"{visible(masked(line), _KEPT)}\n" for line in lines)
+            text = "".join(f"{visible(line, _KEPT)}\n" for line in lines)
             self._file.write(text.encode())
         except OSError as error:
             self.lost_log = error.strerror or "cannot be written"

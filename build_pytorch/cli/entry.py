@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from build_pytorch.base import console, paths, process
-from build_pytorch.base.console import Screen, never_mask, write
+from build_pytorch.base.console import Screen, write
 from build_pytorch.base.errors import (
     ENDINGS,
     EXIT_BAD_INPUT,
@@ -147,7 +147,6 @@ def guarded(run: Callable[[], int]) -> int:
     programs that were started end as well. Anything else is a bug and keeps it.
     """
     console.prepare_streams()
-    never_mask(COMMANDS)
     handlers: dict[int, Any] = {}
     try:
         handlers |= _signals_raise()

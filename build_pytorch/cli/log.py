@@ -9,7 +9,7 @@ import sys
 from msgspec import Struct
 
 from build_pytorch.base import files
-from build_pytorch.base.console import print_json, safe, write
+from build_pytorch.base.console import print_json, visible, write
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
 from build_pytorch.cli.commands import LogOptions
 from build_pytorch.matrix import matrix_reader
@@ -46,5 +46,5 @@ def run(options: LogOptions) -> int:
         write(sys.stdout, text)
         return EXIT_OK
     os.environ.setdefault("LESS", "+G")  # less begins at the end
-    pydoc.pager(safe(text))
+    pydoc.pager(visible(text))
     return EXIT_OK

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from build_pytorch.base import files
-from build_pytorch.base.console import Screen, counted, grouped, print_json, safe, some, visible
+from build_pytorch.base.console import Screen, counted, grouped, print_json, some, visible
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import VerifyOptions
 from build_pytorch.generate.recipes import as_markdown
@@ -52,7 +52,7 @@ def _append(path: Path, text: str) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         descriptor = files.open_below(path.parent, path.name, flags)
         try:
-            os.write(descriptor, safe(text).encode())
+            os.write(descriptor, visible(text).encode())
         finally:
             os.close(descriptor)
 

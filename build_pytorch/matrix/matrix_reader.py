@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from build_pytorch.base import console, files, paths
+from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import consistency, release_consistency, rules
 from build_pytorch.matrix.field_types import Trail, dotted, message, misfits
@@ -46,10 +46,7 @@ def load(root: Path = paths.PROJECT, *, learning: bool = False) -> Matrix:
         is_locked = isinstance(error, PermissionError)
         fix = "let this user read it" if is_locked else f"move it away, then {_RESTORE}"
         raise MatrixError(f"{path}: cannot be read: {error.strerror}; {fix}") from None
-    matrix = decode(data, path.name, root, learning=learning)
-    names = [package.package for package in matrix.packages]
-    console.never_mask(["pytorch", *matrix.releases, *matrix.gpus, *matrix.cpus, *names])
-    return matrix
+    return decode(data, path.name, root, learning=learning)
 
 
 def decode(

@@ -20,7 +20,6 @@ import msgspec
 from msgspec.structs import replace
 
 from build_pytorch.base import files, outputs, paths
-from build_pytorch.base.console import changed_texts, masked
 from build_pytorch.base.errors import WriteError
 
 FILE: Final = "ledger.jsonl"
@@ -151,8 +150,8 @@ class Ledger:
         self.path = root / _NAME
 
     def append(self, event: AnyEvent) -> None:
-        """Add a line of this machine, secrets masked, and sync it to disk. Raises WriteError."""
-        line = msgspec.json.encode(_masked(replace(event, host=event.host or HOST))) + b"\n"
+        """Add a line of this machine and sync it to disk. Raises WriteError."""
+        line = msgspec.json.encode(replace(event, host=event.host or HOST)) + b"\n"
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with files.write_errors(self.path):
             outputs.make_state(self.root)
@@ -179,11 +178,6 @@ class Ledger:
             return
         except OSError as error:
             raise WriteError(f"{self.path}: cannot be read: {error.strerror}") from None
-
-
-def _masked(event: AnyEvent) -> object:
-    """Return an event with secrets masked."""
-    return changed_texts(msgspec.to_builtins(event), masked)
 
 
 def now() -> str:

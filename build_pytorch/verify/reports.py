@@ -258,7 +258,7 @@ def _junit(result: VerificationResult, stream: TextIO) -> None:
                 ET.SubElement(case, "skipped", message=visible(outcome.reason))
     ET.indent(suites)
     text = ET.tostring(suites, encoding="unicode", xml_declaration=True)
-    stream.write(paths.named(console.masked(text), console.own_name()))
+    stream.write(paths.named(text, console.own_name()))
 
 
 def _github(result: VerificationResult, stream: TextIO) -> None:
