@@ -43,7 +43,7 @@ class FloxBackend(BuildBackend):
         if refusal := git.refusal(root):
             yield f"{refusal}; Flox builds only what Git tracks; use --backend nix"
             return
-        recipes = evidence.all_recipe_files(root, [step.package for step in steps])
+        recipes = evidence.recipe_files(root, [step.package for step in steps])
         tracked = set(git.run(root, "ls-files", "--", *recipes).stdout.splitlines())
         if missing := [path for path in recipes if path not in tracked]:
             yield f"Flox sees only files that Git tracks: {git.add_command(missing)}"

@@ -222,7 +222,7 @@ def _overview(states: Sequence[PackageState], document: StatusDocument, now: dat
         counts = ", ".join(f"{number} {state}" for state, number in totals)
         head += folded(f"{counted(len(of_kind), noun)}: ", counts) if of_kind else []
     if document.seeds:
-        built = sum(state.is_done for state in document.seeds.values())
+        built = sum(state is BuiltState.YES for state in document.seeds.values())
         head.append(f"{counted(len(document.seeds), 'seed')}: {built} built")
     rows = (*document.variants, *document.companions)
     if running := [row for row in rows if row.state is OverallState.BUILDING]:
@@ -274,7 +274,8 @@ def _print_table(screen: Screen, rows: Sequence[StatusRow], now: datetime) -> No
 
 def _tests(row: StatusRow) -> str:
     steps = {"inspect": row.inspect, "smoke": row.smoke}
-    done = [n if s.is_done else f"{n} {s}" for n, s in steps.items() if s is not EvidenceState.NONE]
+    tested = {n: s for n, s in steps.items() if s is not EvidenceState.NONE}
+    done = [n if s is EvidenceState.PASSED else f"{n} {s}" for n, s in tested.items()]
     done += [f"compare {row.compare}"] if row.compare != "-" else []
     done += [f"in {row.elsewhere}"] if row.elsewhere else []
     return ", ".join([*done, *(["shared"] if row.shared else [])])

@@ -98,7 +98,7 @@ def unmet_preconditions(root: Path, packages: Sequence[Package]) -> Iterator[str
     if refusal := git.refusal(root):
         yield f"{refusal}; Flox publishes only what Git has"
         return
-    wanted = evidence.all_recipe_files(root, packages)
+    wanted = evidence.recipe_files(root, packages)
     # Flox requires it beside the clean tree (its pull request 4102).
     locks = dict.fromkeys(f"{PurePath(p.folder).parent}/env/manifest.lock" for p in packages)
     tracked = set(git.run(root, "ls-files", "--", *wanted, *locks).stdout.splitlines())
@@ -169,7 +169,7 @@ def _unpublishable(state: PackageState, system: str) -> str:
     package = state.package
     if state.built is BuiltState.UNKNOWN:
         return f"no record of the recipe it was built from; `invoke build {package.id}`"
-    if not state.built.is_done:
+    if state.built is not BuiltState.YES:
         return f"not built for this recipe; `invoke build {package.id}`"
     if why := _not_repeatable(state):
         return why

@@ -22,7 +22,6 @@ from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, Tested
 _NIX_FILE: Final = re.compile(r"(?<![\w./])\.{1,2}/[\w./+-]*\.nix\b")
 """A relative path in Nix code."""
 
-
 _Result = TypeVar("_Result", bound=msgspec.Struct)
 
 
@@ -44,11 +43,6 @@ def recipe_digest(root: Path, package: Package) -> str:
     return digest.of_bytes(b"\0".join([first, *others]))
 
 
-def recipe_files(root: Path, package: Package) -> list[str]:
-    """Return the paths of a recipe and of the Nix files that it names. Raises OSError."""
-    return [package.path, *_imported(package, _read(root, package.path))]
-
-
 def _imported(package: Package, recipe: bytes) -> list[str]:
     if b"./" not in recipe:  # recipes of variants name no file; to parse them takes longer
         return []
@@ -61,13 +55,13 @@ def _read(root: Path, path: str) -> bytes:
     return files.read_below(root, path, files.LARGEST_TEXT)
 
 
-def all_recipe_files(root: Path, packages: Iterable[Package]) -> list[str]:
+def recipe_files(root: Path, packages: Iterable[Package]) -> list[str]:
     """Return the paths of recipes and of the Nix files that they name, each once."""
     found: dict[str, None] = {}
     for package in packages:
         found[package.path] = None
         with contextlib.suppress(OSError):
-            found |= dict.fromkeys(recipe_files(root, package))
+            found |= dict.fromkeys(_imported(package, _read(root, package.path)))
     return list(found)
 
 
@@ -97,8 +91,10 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     stamp = moment.partition("+")[0].replace(":", "").replace(".", "-")
     name = package.attribute if package else "other"
     report = f"{paths.STATE}/{ledger.REPORTS}/{test}-{name}-{stamp}Z.json"
-    origin = _recipe_of(root, package, artefact) if package and artefact else None
-    event = None
+    origin = event = None
+    if package and artefact:
+        events = [e for e in Ledger(root).events() if e.subject == subject_of(package)]
+        origin = origin_of(events, recipe_digest(root, package), str(artefact.output))
     if package and artefact and origin is not None and found["outcome"] != "not run":
         event = Tested(
             at=moment,
@@ -121,13 +117,6 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     if event:
         Ledger(root).append(event)
     return replace(result, **added)
-
-
-def _recipe_of(root: Path, package: Package, artefact: Artefact) -> str | None:
-    """Return the digest of the recipe that a result was built from, or None if unknown."""
-    subject = subject_of(package)
-    events = [event for event in Ledger(root).events() if event.subject == subject]
-    return origin_of(events, recipe_digest(root, package), str(artefact.output))
 
 
 def origin_of(events: Sequence[AnyEvent], current: str, output: str) -> str | None:

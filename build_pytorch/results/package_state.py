@@ -42,16 +42,7 @@ from build_pytorch.results.ledger import (
 _Event = TypeVar("_Event", bound=AnyEvent)
 
 
-class StepState(StrEnum):
-    """What became of one step of a package. The value is its label, the first one is success."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the step succeeded for the current recipe."""
-        return self is next(iter(type(self)))
-
-
-class BuiltState(StepState):
+class BuiltState(StrEnum):
     """The result behind the link, and without one the last build."""
 
     YES = "yes"
@@ -64,7 +55,7 @@ class BuiltState(StepState):
     NO = "no"
 
 
-class EvidenceState(StepState):
+class EvidenceState(StrEnum):
     """What a smoke test or an inspection of the current result found."""
 
     PASSED = "passed"
@@ -74,7 +65,7 @@ class EvidenceState(StepState):
     NONE = "-"
 
 
-class PublishedState(StepState):
+class PublishedState(StrEnum):
     """Whether a result of the current recipe was published."""
 
     YES = "yes"
