@@ -163,20 +163,6 @@ def whole(session: nox.Session) -> None:
     session.run("python", "tests/whole/evaluate.py", *named, env=env | {"PYTHONPATH": "."})
 
 
-@nox.session(name="wheel-facts")
-def wheel_facts(session: nox.Session) -> None:
-    """Read official wheels into official_wheels.toml: their versions after --, 1 GB for each."""
-    _install(session)
-    session.run("python", "tests/wheel_facts.py", *session.posargs)
-
-
-@nox.session(name="companion-versions")
-def companion_versions(session: nox.Session) -> None:
-    """Read from package metadata which PyTorch each companion is for: minutes, a few MB."""
-    _install(session)
-    session.run("python", "tests/companion_versions.py", *session.posargs)
-
-
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Try hostile inputs on every reader: --seed, --count and names of tests/fuzz/ after --."""

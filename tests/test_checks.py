@@ -129,7 +129,6 @@ ELSEWHERE = {
     "flox-environment": "test_flox_environments.py",
     "eval-seeds": "test_release_nix.py",
     "eval-distinct": "test_mutations.py",
-    "source-texts": "test_source_texts.py",
 }
 """Checks that other tests trip; the table of mutations names most of the rest."""
 
@@ -159,8 +158,8 @@ def test_checks_have_distinct_ids_a_reason_and_a_fix() -> None:
         assert check.fix
 
 
-def test_there_are_eight_categories_and_every_module_of_checks_is_in_one() -> None:
-    wanted = ["matrix", "text", "generated", "compiler", "source", "syntax"]
+def test_there_are_seven_categories_and_every_module_of_checks_is_in_one() -> None:
+    wanted = ["matrix", "text", "generated", "compiler", "syntax"]
     wanted += ["evaluation", "hooks"]
     assert list(registry.CATEGORIES) == wanted
     listed = {module for category in registry.CATEGORIES.values() for module in category.modules}

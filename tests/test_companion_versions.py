@@ -1,4 +1,4 @@
-"""The program behind `nox -s companion-versions`, with small wheels that pip finds in a folder."""
+"""scripts/companion_versions.py, with small wheels that pip finds in a folder."""
 
 from __future__ import annotations
 

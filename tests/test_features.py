@@ -236,7 +236,7 @@ def test_without_a_known_wheel_a_note_says_so(folder: Path) -> None:
     part = looked("features", variant_of("cpu-avx2", torch="2.0.1"), folder)
     assert part["state"] == "passed"
     (note,) = part["notes"]
-    assert "`nox -s wheel-facts -- 2.0.1`" in note
+    assert "`python scripts/wheel_facts.py 2.0.1`" in note
 
 
 # --- blas, in matrix.toml ---

@@ -1,4 +1,4 @@
-"""The program behind `nox -s wheel-facts`, on small wheels that pip finds in a folder."""
+"""scripts/wheel_facts.py, on small wheels that pip finds in a folder."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_file_keeps_its_comment_and_is_read_again_as_it_was() -> None:
 def test_an_unknown_version_is_one_line(folder: Path) -> None:
     path = Path(official_wheels.__file__).with_suffix(".toml")
     before = path.read_bytes()
-    argv = [sys.executable, str(PROJECT / "tests/wheel_facts.py"), "9.9.1"]
+    argv = [sys.executable, str(PROJECT / "scripts/wheel_facts.py"), "9.9.1"]
     done = subprocess.run(
         [*argv, "--platform", "x86_64-linux"], check=False, capture_output=True, text=True
     )

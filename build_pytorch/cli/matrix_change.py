@@ -13,7 +13,7 @@ from typing import Final
 from packaging.version import Version
 
 from build_pytorch.base import digest, file_plan, files, paths
-from build_pytorch.base.console import Screen, counted, some
+from build_pytorch.base.console import Screen, counted
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, print_plan
 from build_pytorch.cli.commands import AddOptions, BumpOptions, ChangeOptions
@@ -24,14 +24,13 @@ from build_pytorch.generate.recipes import nixpkgs_imports
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix import nix_evaluation
-from build_pytorch.sources import move_checks, official_source
+from build_pytorch.sources import move_checks
 from build_pytorch.sources.fetchers import new_values
 from build_pytorch.sources.github import FLOX_BRANCHES, FLOX_NIXPKGS, GitHub
 from build_pytorch.sources.matrix_additions import Draft
 from build_pytorch.sources.new_versions import NewVersions, new_versions
 from build_pytorch.sources.release_move import ReleaseMove
 from build_pytorch.verify import rebuilds, registry, reports, verification
-from build_pytorch.verify.checks import source_texts
 from build_pytorch.verify.verification import VerificationResult
 
 
@@ -134,9 +133,6 @@ def change_release(
     notes = list(move_checks.check_upstream(release, wanted, pre=options.pre))
     for reason in move.reasons():
         screen.fold("", reason, indent=2)
-    own = [v for v in moved.of_release(changed) if not v.source.is_of_pin]
-    unread = list(official_source.read_missing(moved, own))
-    notes += unread
     fetched = []
     for item in move_checks.fetch_changed(old, moved, changed, options.timeout):
         if isinstance(item, str):
@@ -147,11 +143,6 @@ def change_release(
     text = matrix_editor.edited(text, new_values(fetched))
     new = matrix_reader.parse(text, root=old.root)
     todo = [*notes, *todo]
-    recipes = [rendering.texts(new)[variant.path] for variant in own]
-    replaced = source_texts.replaced(new, release, recipes) if own else ()
-    unseen = dict.fromkeys(t.file for t in replaced if not source_texts.shown_by(t))
-    if unseen and not unread:  # else it is said above
-        todo.append(f"no wheel shows the texts to replace in {some(list(unseen))}")
     return carry_out(old, new, plan_files(old, new), todo, options)
 
 

@@ -39,12 +39,6 @@ def run(options: VerifyOptions) -> int:
         reports.check_files(named)  # first, as a verification may take minutes
     matrix = matrix_reader.load(options.root)
     variants = variants_of(chosen_packages(matrix, options.selection))
-    is_of_source = {"source", "source-texts"} & {*options.only}
-    if is_of_source:
-        from build_pytorch.sources import official_source
-
-        for problem in official_source.read_missing(matrix, variants):
-            Screen(sys.stderr).fold("warning: ", problem, "yellow")
     result = verification.verify(
         matrix,
         options.root,

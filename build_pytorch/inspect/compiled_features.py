@@ -31,7 +31,7 @@ def check_features(target: Target, result: PartResult, _progress: Progress) -> N
     if wheel is None:
         version = variant.release.torch.version
         note = f"no official wheel of PyTorch {version} for {variant.platform} was read"
-        result.notes.append(f"{note}; `nox -s wheel-facts -- {version}` reads it")
+        result.notes.append(f"{note}; `python scripts/wheel_facts.py {version}` reads it")
         return
     result.figures = {"wheel": wheel.source, "features": found, "without": variant.without}
     expected = f"as in the official wheel of {wheel.torch}"

@@ -35,11 +35,6 @@ CATEGORIES: Final = {
         "accept the flags and GPU architectures of the matrix.",
         ("compiler",),
     ),
-    "source": Category(
-        "Whether PyTorch's source has the texts that recipes and nixpkgs replace, as far as the "
-        "official wheel shows. `invoke verify --only source` reads the wheel once.",
-        ("source_texts",),
-    ),
     "syntax": Category(
         "Whether recipes are valid Nix: `nix-instantiate --parse`, or tree-sitter without Nix.",
         ("syntax",),

@@ -1,6 +1,6 @@
 """Read official wheels of PyTorch, without running them, into official_wheels.toml.
 
-`nox -s wheel-facts -- 2.15.0` runs it; each wheel is downloaded with pip and deleted after it.
+`python scripts/wheel_facts.py 2.15.0` runs it; pip downloads each wheel, which is deleted after it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def file_text(old: str, wheels: Iterable[OfficialWheel]) -> str:
 
 def main() -> int:
     """Read the given versions, or the known ones again; 2 if one cannot be read."""
-    parser = argparse.ArgumentParser(prog="nox -s wheel-facts --")
+    parser = argparse.ArgumentParser()
     parser.add_argument("versions", nargs="*", help="versions of PyTorch, such as 2.10.0")
     parser.add_argument("--platform", choices=PLATFORMS, help="by default both")
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """Read which PyTorch each companion is for, from package metadata, into companion_versions.toml.
 
-`nox -s companion-versions` runs it. pip reads the metadata alone, a few KB of each version. What
+`python scripts/companion_versions.py` runs it. pip reads the metadata alone, a few KB of each. What
 they do not state stays as the file has it, and is printed.
 """
 
@@ -112,7 +112,7 @@ def main(argv: Iterable[str] | None = None) -> int:
     path = COMPANIONS
     document = tomlkit.parse(files.read_named(path).decode()).unwrap()
     known = {name: each["torch"] for name, each in document["versions"].items()}
-    parser = argparse.ArgumentParser(prog="nox -s companion-versions --")
+    parser = argparse.ArgumentParser()
     parser.add_argument("packages", nargs="*", help=f"of {', '.join(known)}; by default all")
     wanted = parser.parse_args(None if argv is None else list(argv)).packages or list(known)
     if unknown := set(wanted) - known.keys():
