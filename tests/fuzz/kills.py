@@ -1,8 +1,7 @@
 """Kill -9 at any moment: phases while they write, builds while they run. Nothing may be lost.
 
 `python tests/fuzz kills --seed 1 --count 1000` kills 1,000 phases, 50 builds and each command that
-changes matrix.toml at 50 points, or at all if it has fewer. It prints counts on stderr while it
-runs.
+changes matrix.toml at 50 points, or at all if it has fewer.
 """
 
 from __future__ import annotations
@@ -33,16 +32,15 @@ from build_pytorch.cli import matrix_change, vendor
 from build_pytorch.sources import move_checks
 
 KILLED: Final = -9
-SHOWN: Final = 100  #: kills of phases after which the counts are printed
 LAST: Final = 1 << 30  #: the number of a call that no run reaches
 
 SERVER: Final = """
-import os, signal, sys, time
+import os, signal, sys
 from build_pytorch.base import file_plan
 from build_pytorch.cli import phases
 from build_pytorch.cli.entry import guarded
 
-def run(wanted, marker):
+def run(wanted, count):
     seen = 0
     def counted(call):
         def wrapper(*args, **options):
@@ -54,33 +52,27 @@ def run(wanted, marker):
         return wrapper
     apply = file_plan.apply
     def applied(*args):
-        os.write(marker, b"x")
         for name in ("open", "fsync", "replace", "unlink", "fchmod", "mkdir"):
             setattr(os, name, counted(getattr(os, name)))
         apply(*args)
-        if wanted < 0:
-            os.write(marker, b"%d " % seen)
+        os.write(count, b"%d " % seen)
     file_plan.apply = applied
     sys.stdout = open(os.devnull, "w")
     return guarded(lambda: phases.run(phases.PhaseOptions()))
 
 for line in sys.stdin:
-    wanted, seconds = line.split()
-    reader, marker = os.pipe()
+    reader, count = os.pipe()
     child = os.fork()
     if not child:
-        os._exit(run(int(wanted), marker))
-    os.close(marker)
-    os.read(reader, 1)
-    if float(seconds) >= 0:
-        time.sleep(float(seconds))
-        os.kill(child, signal.SIGKILL)
+        os._exit(run(int(line), count))
+    os.close(count)
     calls = os.read(reader, 20).decode() or "0"
     os.close(reader)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), calls, flush=True)
 """
-"""Runs the five phases once for each line `CALL SECONDS`: killed before a call that changes files,
-or so many seconds after it begins to write. Prints the exit code and the number of calls."""
+"""Runs the five phases once for each line, killed before so many calls that change files.
+
+Prints the exit code and, of a run that was not killed, the number of calls."""
 
 Tree = dict[str, bytes | None]
 """Content by path; None for no file."""
@@ -123,16 +115,16 @@ class PhaseKiller:
         self.calls: dict[str, int] = {}
         for name in self.states:
             self.restore(name)
-            code, self.calls[name] = self.run(-1)
+            code, self.calls[name] = self.run()
             found = self.found()
             wrong = [path for path in self.new if found[path] != self.new[path]]
             assert (code, wrong) == (0, []), (name, code, wrong[:5])
 
-    def run(self, call: int = LAST, seconds: float = -1) -> tuple[int, int]:
+    def run(self, call: int = LAST) -> tuple[int, int]:
         """Run the phases to the end or the kill. Return the exit code and the number of calls."""
         assert self._server.stdin
         assert self._server.stdout
-        self._server.stdin.write(f"{call} {seconds}\n")
+        self._server.stdin.write(f"{call}\n")
         self._server.stdin.flush()
         code, calls = map(int, self._server.stdout.readline().split())
         return code, calls
@@ -162,12 +154,6 @@ class PhaseKiller:
         return [path for folder in folders for path in folder.glob(f".*{TEMPORARY}")]
 
 
-def show(counts: Counter[str]) -> None:
-    """Print the counts so far."""
-    text = ", ".join(f"{count} {what}" for what, count in counts.items())
-    print(text, file=sys.stderr, flush=True)
-
-
 def _renamed(data: bytes, path: str) -> bytes:
     """The recipe as generated for another name, which is in no matrix."""
     stem = Path(path).stem
@@ -176,7 +162,7 @@ def _renamed(data: bytes, path: str) -> bytes:
 
 
 def phases(killer: PhaseKiller, dice: random.Random, count: int) -> Counter[str]:
-    """Kill the phases so many times, at a call or at a moment; finish every fourth run."""
+    """Kill the phases so many times, each at a drawn call; finish every fourth run."""
     counts: Counter[str] = Counter()
     whole = killer.project.snapshot()
     others = {path: data for path, data in whole.items() if path not in killer.new}
@@ -184,16 +170,9 @@ def phases(killer: PhaseKiller, dice: random.Random, count: int) -> Counter[str]
         state = dice.choice(list(killer.states))
         old = killer.states[state]
         killer.restore(state)
-        if dice.random() < 0.75:
-            where = f"call {(call := dice.randint(1, killer.calls[state]))}"
-            code, _ = killer.run(call)
-            assert code == KILLED, f"{state}, {where}: ended with {code}"
-        else:
-            where = f"{(seconds := dice.uniform(0, 0.05)):.6f} s"
-            code, _ = killer.run(seconds=seconds)
-        if code != KILLED:  # too late
-            counts["too late"] += 1
-            continue
+        where = f"call {(call := dice.randint(1, killer.calls[state]))}"
+        code, _ = killer.run(call)
+        assert code == KILLED, f"{state}, {where}: ended with {code}"
         counts["phase kills"] += 1
         found = killer.found()
         for path, data in found.items():
@@ -204,8 +183,6 @@ def phases(killer: PhaseKiller, dice: random.Random, count: int) -> Counter[str]
             code, _ = killer.run()
             assert (code, killer.found(), killer.temporary()) == (0, killer.new, []), where
             counts["finished"] += 1
-        if counts["phase kills"] % SHOWN == 0:
-            show(counts)
     killer.restore("rewrite")
     assert killer.run()[0] == 0
     rest = {path: data for path, data in killer.project.snapshot().items() if path in others}
@@ -234,7 +211,6 @@ def builds(world: World, dice: random.Random, count: int) -> Counter[str]:
         time.sleep(dice.choice([0, dice.uniform(0, 0.3)]))
         if run.poll() is None:
             counts["build kills"] += 1
-            show(counts)
         kill_session(run)
         run.communicate()
         world.wait_for_no_builders()
@@ -407,7 +383,6 @@ def run(seed: int, count: int) -> dict[str, int]:
         killer.end()
         for command in CHANGES:
             counts += changes(command, dice, count // 20)
-            show(counts)
         if (reason := programs()) is None:
             with own_world(Path(name)) as world:
                 while counts["build kills"] < count // 20:
