@@ -387,17 +387,6 @@ def test_what_cannot_be_pushed_counts_as_a_failure_and_stays_built(
     assert reader.link("cpu-avx2").exists()
 
 
-def test_a_file_that_is_no_signing_key_is_refused_before_the_build(
-    reader: World, tmp_path: Path
-) -> None:
-    key, before = tmp_path / "key", reader.ledger()
-    key.write_text("root:x:0:0:root:/root:/bin/bash\n")
-    done = reader.build("sm90-avx2", "--copy-to", "file:///x", "--secret-key", str(key))
-    assert done.returncode == 2
-    assert "not a signing key; make one with" in done.stderr
-    assert reader.ledger() == before
-
-
 def test_a_cache_that_nix_cannot_open_is_refused_before_the_build(
     reader: World, tmp_path: Path
 ) -> None:

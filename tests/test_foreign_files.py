@@ -195,7 +195,6 @@ def endless(path: Path) -> str:
         ["recommend", "--machine"],
         ["prefetch", "--from-log"],
         ["build", "cpu-avx2", "--dry-run", "--builders"],
-        ["build", "cpu-avx2", "--dry-run", "--copy-to", "file:///x", "--secret-key"],
     ],
 )
 def test_a_file_that_a_user_names_is_read_only_if_it_is_one(
@@ -207,7 +206,7 @@ def test_a_file_that_a_user_names_is_read_only_if_it_is_one(
     assert done.returncode == 2
     said = error_line(done)
     assert str(path) in said
-    assert reason in said or "not a signing key" in said
+    assert reason in said
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdin", "/dev/fd/0"])

@@ -29,7 +29,7 @@ from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE
 from build_pytorch.matrix.tables import Build
-from build_pytorch.nix import derivations, signing_key, store
+from build_pytorch.nix import derivations, store
 from build_pytorch.nix.store import NixSettings
 from build_pytorch.results import artefacts
 from build_pytorch.results.package_state import PackageState
@@ -37,8 +37,8 @@ from build_pytorch.smoke import script
 from build_pytorch.verify import verification
 
 
-def check_cache(url: str, key: Path | None) -> None:
-    """Raise BuildPytorchError for what is no URL of a binary cache, or no signing key."""
+def check_cache(url: str) -> None:
+    """Raise BuildPytorchError for what is no URL of a binary cache."""
     if not url:
         return
     if not process.which(store.NIX):
@@ -46,8 +46,6 @@ def check_cache(url: str, key: Path | None) -> None:
     if "://" not in url:
         good = "file:///srv/cache, s3://bucket or ssh://host"
         raise BuildPytorchError(f"--copy-to {url}: not the URL of a store; use {good}")
-    if key:
-        signing_key.read(key, "--secret-key")
 
 
 def before_evaluation(

@@ -107,7 +107,7 @@ def _settings(options: BuildOptions) -> BuildSettings:
         raise BuildPytorchError("--caches: only with --dry-run; a run asks the caches itself")
     if options.share and options.backend not in {"", NixBackend.name}:
         raise BuildPytorchError(f"--share works only with Nix; omit --backend {options.backend}")
-    check_cache(options.copy_to, options.secret_key)
+    check_cache(options.copy_to)
     values = {name: getattr(options, name) for name in BuildSettings.__struct_fields__}
     if options.share:
         values["backend"] = NixBackend.name
