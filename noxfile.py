@@ -122,15 +122,6 @@ def pages(session: nox.Session) -> None:
 
 
 @nox.session
-def standalone(session: nox.Session) -> None:
-    """Write docs/site/torch-for-me.pyz, which tells anybody with Python which build is theirs."""
-    _install(session)
-    target = "docs/site/torch-for-me.pyz"
-    session.run("python", "-m", "build_pytorch.generate.standalone", target)
-    session.log(f"written: {target}; try `python3 {target}`")
-
-
-@nox.session
 def bench(session: nox.Session) -> None:
     """Measure our commands against bare baselines in the same run, as ratios."""
     _install(session)

@@ -14,7 +14,7 @@ import pytest
 from conftest import LEGACY, ONE, PROJECT, Project, copied_project, needs_nix
 from mutations import swap
 
-from build_pytorch.cli.pages import reference_pages
+from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.nix.nix_evaluation import MOST_ENDED
 from build_pytorch.verify import registry, verification

@@ -1,4 +1,4 @@
-"""The picker: its answers and names without a browser, and `invoke pages`."""
+"""The picker: its answers and names without a browser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import picker_machines
 import pytest
 from conftest import ONE, PROJECT, WHOLE, Project
 
-from build_pytorch.base import paths
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.versions import digits
 from build_pytorch.cli.commands import RecommendOptions
@@ -323,34 +322,3 @@ def test_each_cell_of_the_map_has_a_state_that_the_matrix_yields() -> None:
     assert cells["cuda13_0/sm80-armv9"].state == "addable"
     assert cells["cuda13_0/sm80-armv9"].text.endswith("invoke add cuda13_0/sm80-armv9")
     assert cells["cuda13_0/sm61-avx2"].state == "never"
-
-
-def test_pages_writes_checks_and_keeps_an_edit(project: Project) -> None:
-    path = project.root / paths.PICKER
-
-    def pages(*options: str) -> tuple[int, str]:
-        done = project.invoke("pages", *options)
-        (action,) = re.findall(r"create|rewrite|unchanged|forced|refused", done.stderr)[:1]
-        return done.returncode, action
-
-    good = path.read_text()
-    assert pages() == (0, "unchanged")
-    path.unlink()
-    assert pages("--check") == (1, "create")
-    assert not path.exists()
-    assert pages() == (0, "create")
-    assert path.read_text() == good
-    edited = good.replace("Which PyTorch", "What PyTorch")
-    path.write_text(edited)
-    refused = project.invoke("pages")
-    assert (refused.returncode, "edited by hand" in refused.stderr) == (1, True)
-    checked = project.invoke("pages", "--check", "--force")
-    assert (checked.returncode, "forced" in checked.stderr) == (1, True)
-    done = project.invoke("verify", "--only", "generated-docs")
-    assert (done.returncode, paths.PICKER in done.stdout) == (1, True)
-    assert path.read_text() == edited
-    assert project.invoke("pages", "--force").returncode == 0
-    assert path.read_text() == good
-    project.edit("matrix.toml", '"RTX 40 series"', '"RTX 40"')
-    assert pages("--check") == (1, "rewrite")
-    assert path.read_text() == good

@@ -33,7 +33,7 @@ WORDS = {
 }
 """What a command needs beside --release."""
 WITHOUT = [
-    *("phase5", "remove", "pages"),
+    *("phase5", "remove"),
     *("init", "demo", "describe-machine"),
 ]
 """Commands for which releases are all alike, and `remove`, which takes whole ids."""

@@ -52,7 +52,6 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "shell": [("cpu-avx2", "--failed"), ("sm90-avx2", "--failed")],
     "status": [(), ("--json",)],
     "log": [("sm90-avx2",)],
-    "pages": [()],
     "vendor": [(), ("cuda-packages", "--from", "lib")],
     "show": [("sm90-avx2",), ("sm90-avx2", "--json")],
     "ci-matrix": [()],

@@ -21,7 +21,7 @@ from sarif_pydantic import Sarif
 
 from build_pytorch.base.console import Screen
 from build_pytorch.cli.commands import VerifyOptions
-from build_pytorch.cli.pages import reference_pages
+from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.nix import derivations, nix_evaluation, quoting
 from build_pytorch.verify import recipe_evaluation, registry, reports, verification

@@ -55,8 +55,6 @@ COMPILER_CACHE: Final = "nix/compiler_cache.sh"
 SHARED_NIX: Final = ("nix/sharing.nix", COMPILER_CACHE)
 """What release.nix imports for builds with seeds."""
 PICKER: Final = "docs/site/index.html"
-INDEX: Final = "docs/site/variants.json"
-"""What `invoke pages` writes beside the picker; Git ignores it, as the ledger is in it."""
 
 
 def is_checkout(root: Path) -> bool:

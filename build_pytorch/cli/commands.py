@@ -280,11 +280,6 @@ class ShowOptions(SomeOptions, frozen=True):
     json: _Json = False
 
 
-class PagesOptions(CommandOptions, frozen=True):
-    check: _Check = False
-    force: Annotated[bool, "overwrite a page that was edited by hand"] = False
-
-
 class CiMatrixOptions(SelectionOptions, frozen=True):
     size: Annotated[_Many, "N", "variants in one job; a job never mixes groups"] = 1
     runner: Annotated[
@@ -413,7 +408,6 @@ COMMANDS: Final = {
         Command("shell", "Open a shell in the environment of a build.", ShellOptions),
         Command("status", "Show what failed, what runs, and what to do next.", StatusOptions),
         Command("show", "Show everything about one variant.", ShowOptions),
-        Command("pages", "Write the picker and the index, for everybody.", PagesOptions),
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),
         Command("inspect", "Inspect built files; no GPU needed.", InspectOptions),

@@ -14,7 +14,7 @@ from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.base.file_plan import Action, Change, Tree, totals
 from build_pytorch.cli.commands import PhaseOptions
-from build_pytorch.cli.pages import reference_pages
+from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.generate.phase_plan import plan
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Phase, Variant

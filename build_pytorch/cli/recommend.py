@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from build_pytorch.cli import package_index
 from build_pytorch.cli.commands import RecommendOptions
 from build_pytorch.cli.describe_machine import described_machine
 from build_pytorch.cli.recommend_document import answer
 from build_pytorch.cli.recommend_screen import Offer
+from build_pytorch.compare.ratio_statistics import overall
+from build_pytorch.hardware.wheels import Measurement
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.results import package_state
@@ -25,8 +26,23 @@ def run(options: RecommendOptions) -> int:
     def offer_of(variant: Variant) -> Offer:
         return _offer(known[variant.id], matrix.companions_of(variant))
 
-    measurements = list(package_index.measurements(known.values()))
+    measurements = list(_measurements(known.values()))
     return answer(options, matrix, described, measurements, offer_of)
+
+
+def _measurements(states: Iterable[PackageState]) -> Iterator[Measurement]:
+    """Yield what comparisons of current recipes found, as the ledger has it."""
+    for state in states:
+        for event in state.comparisons:
+            if facts := event.compared:
+                yield Measurement(
+                    package=state.package.id,
+                    against=facts.against,
+                    machine_class=facts.machine,
+                    verdict=overall(facts.verdicts.values()),
+                    figures=event.reason,
+                    date=event.at[:10],
+                )
 
 
 def _offer(state: PackageState, companions: Sequence[Package]) -> Offer:

@@ -1,4 +1,4 @@
-"""What `invoke recommend --json` prints; torch-for-me.pyz prints the same."""
+"""What `invoke recommend --json` prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The screen of `invoke recommend`; torch-for-me.pyz has the same."""
+"""The screen of `invoke recommend`."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import msgspec
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.cli.commands import VerifyOptions
-from build_pytorch.cli.pages import reference_pages
+from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.selection import variants_of
 from build_pytorch.results.package_selection import chosen_packages

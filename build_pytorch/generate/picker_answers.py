@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import Struct, to_builtins
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.generate.picker_tables import CpuClass, cpu_classes
-from build_pytorch.hardware import explain, index
+from build_pytorch.hardware import explain
 from build_pytorch.hardware.choice import Choice, ChosenBuild
 from build_pytorch.hardware.choose import Chooser
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
@@ -29,7 +29,8 @@ from build_pytorch.hardware.verdicts import (
 from build_pytorch.hardware.wheels import ChosenWheel, wheel_needs
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import compiles
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.model import Matrix, Package, Variant
+from build_pytorch.matrix.tables import environment_of
 
 NO_GPU: Final = "none"
 OTHER_GPU: Final = "other"
@@ -121,6 +122,20 @@ class _DriverState:
         return {"limits": [templated(text) for text in self.limits], "remarks": remarks}
 
 
+class PickerPackage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One package of the matrix, as the page builds it."""
+
+    about: str
+    package: str
+    """Its name in the catalogue of Flox."""
+    environment: str = "."
+    """The Flox environment with its recipe, below the root; "." is the root."""
+    attribute: str | None = None
+    """Its attribute in release.nix, if that is not the name of the package."""
+    companions: tuple[str, ...] = ()
+    """What is compiled against it, such as torchvision: with `+` before it the end of an id."""
+
+
 class PickerAnswers:
     """All answers for a matrix, shared where they are equal."""
 
@@ -128,9 +143,7 @@ class PickerAnswers:
         self.cpus = cpu_classes(matrix)
         self._chooser = Chooser(matrix)
         self.possible = self._chooser.possible
-        self._packages = {  # no label: 2 KB that the page does not need
-            key: structs.replace(it, label="") for key, it in index.packages(matrix).items()
-        }
+        self._packages = _packages(matrix)
         self._pool = Pool()
         known = known_hardware.load()
         gpus = [gpu for gpu in {**known.gpu, **matrix.gpus}.values() if gpu.is_single]
@@ -261,13 +274,39 @@ class PickerAnswers:
         companions = [self._packages[f"{name}+{it}"] for it in found.companions] if found else []
         return {
             "id": name,
-            "about": index.about(build.variant),
+            "about": _about(build.variant),
             "package": to_builtins(found),
             "companions": [to_builtins(it) for it in companions],
             "doubts": [state.with_slots(doubt) for doubt in build.doubts],
             "reason": state.with_slots(build.reason),
             "command": build.command,
         }
+
+
+def _packages(matrix: Matrix) -> dict[str, PickerPackage]:
+    """Return all packages of a matrix by id."""
+    every: tuple[Package, ...] = (*matrix.variants, *matrix.companions)
+    return {
+        package.id: PickerPackage(
+            about=_about(package),
+            package=package.package,
+            environment=environment_of(package.folder),
+            attribute=package.attribute if package.shares_name else None,
+            companions=tuple(each.name for each in matrix.companions_of(package))
+            if isinstance(package, Variant)
+            else (),
+        )
+        for package in every
+    }
+
+
+def _about(package: Package) -> str:
+    """Return what a package is, in words."""
+    if not isinstance(package, Variant):
+        return f"{package.name} {package.version}"
+    on = f"on CUDA {package.cuda.version}" if package.cuda else "without CUDA"
+    python = package.release.python.version
+    return f"PyTorch {package.version} {on}, Python {python}, {package.cpu.title}"
 
 
 def _wheel(found: ChosenWheel, state: _DriverState) -> dict[str, Any]:

@@ -72,21 +72,7 @@ def parse(
 
     `root` is the checkout that the matrix describes.
     """
-    return _checked(_parse_toml(text, name), text, name, root, learning=learning)
-
-
-def of_tables(raw: dict[str, Any], name: str) -> Matrix:
-    """Return the matrix of tables that are no text, such as those of an index.
-
-    Errors mention `name`, and no line. Raises MatrixError.
-    """
-    return _checked(raw, "", name, paths.PROJECT)
-
-
-def _checked(
-    raw: dict[str, Any], text: str, name: str, root: Path, *, learning: bool = False
-) -> Matrix:
-    """Return the matrix of the tables in a text. Raises MatrixError."""
+    raw = _parse_toml(text, name)
     if wrong := list(release_consistency.complete(raw)):
         raise _error(text, name, wrong)
     if wrong := misfits(raw, MatrixFile):
