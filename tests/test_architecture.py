@@ -188,7 +188,7 @@ def test_class_and_module_names_are_unique() -> None:
 
 NIX_PROGRAMS: Final = {
     *("nix", "nix-build", "nix-collect-garbage", "nix-copy-closure", "nix-env"),
-    *("nix-instantiate", "nix-prefetch-url", "nix-shell", "nix-store"),
+    *("nix-instantiate", "nix-prefetch-url", "nix-store"),
 }
 RUNNERS: Final = {"which", "start", "capture", "piped", "run", "Popen", "create_subprocess_exec"}
 

@@ -71,7 +71,6 @@ ENDS: Final[dict[str, tuple[int, str]]] = {
         "1 published, 1 not",
     ),
     "invoke smoke cuda13_0/sm120-avx512": _NO_PYTHON,
-    "invoke shell cuda13_0/cpu-avx2 --failed": (2, "names no kept folder"),
     "invoke inspect cuda13_0/sm120-avx512": (1, "libtorch_cpu.so: not in"),
 }
 """Commands that cannot succeed here: their exit code, and a text that says why."""

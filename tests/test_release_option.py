@@ -26,8 +26,6 @@ WORDS = {
     "inspect": ["sm90-avx512"],
     "log": ["sm90-avx512"],
     "publish": ["sm90-avx512"],
-    "rebuild": ["sm90-avx512"],
-    "shell": ["sm90-avx512"],
     "show": ["sm90-avx512"],
     "vendor": ["cuda-packages", "--from", "."],
 }

@@ -48,8 +48,6 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "outdated": [(), ("--json",)],
     "build": [("cpu-avx2", "--dry-run"), ("cpu-avx2",), ("cpu-avx2", "--backend", "nix", "--json")],
     "diagnose": [("hostile.log",), ("hostile.log", "--variant", "cpu-avx2", "--json")],
-    "rebuild": [("cpu-avx2",), ("cpu-avx2", "--json")],
-    "shell": [("cpu-avx2", "--failed"), ("sm90-avx2", "--failed")],
     "status": [(), ("--json",)],
     "log": [("sm90-avx2",)],
     "vendor": [(), ("cuda-packages", "--from", "lib")],

@@ -159,20 +159,6 @@ def capture(
     return result
 
 
-def interact(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> int:
-    """Run a program on this terminal and return its exit code; Ctrl-C is the program's.
-
-    Raises ToolError if it does not start.
-    """
-    before = signal.signal(signal.SIGINT, lambda *_: None)  # the program gets the default
-    try:
-        return subprocess.run(argv, cwd=cwd, env=env, check=False).returncode
-    except OSError as error:
-        raise start_error(argv[0], error) from None
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 @contextlib.contextmanager
 def piped(
     argv: Sequence[str], timeout: float = threading.TIMEOUT_MAX, memory: int | None = None

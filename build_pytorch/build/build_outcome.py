@@ -55,6 +55,7 @@ class BuildOutcome(Struct, frozen=True, kw_only=True):
     tail: tuple[str, ...] = ()  #: the last lines of the log, if no rule names the failure
     where: str = ""
     phase: str = ""  #: in which its log ended
+    kept: str = ""  #: folder of a failed build that Nix kept
 
     @property
     def cause(self) -> str:
@@ -103,6 +104,7 @@ def outcome_of(
         tail=() if rule else tuple(shortened(line, _LONGEST) for line in attempt.progress.tail),
         where=attempt.progress.where,
         phase=attempt.progress.phase,
+        kept=attempt.progress.kept,
     )
 
 
@@ -118,18 +120,23 @@ def sentence(outcome: BuildOutcome) -> str:
         return f"{name}: built in {took}{at}: {', '.join(outcome.outputs)}{mark}"
     if outcome.state in {BuildState.NOT_STARTED, BuildState.INTERRUPTED}:
         return f"{name}: {outcome.state}: {outcome.message}"
+    kept = ""
+    if outcome.kept and not outcome.where:
+        commands = store.shell_commands(outcome.step.package.path, outcome.kept)
+        kept = "".join(f"\n    {command}" for command in commands)
+        kept = f"\n  its folder is kept; to go on in it by hand:{kept}"
     if rule is None:
         tail = "".join(f"    {line}\n" for line in outcome.tail)
         phase = f" in the phase {outcome.phase}" if outcome.phase else ""
         return (
             f"{name}: failed after {took}{phase} for a reason that no log rule names "
-            f"({outcome.message}); the last lines:\n{tail}  whole log: {outcome.log}"
+            f"({outcome.message}); the last lines:\n{tail}  whole log: {outcome.log}{kept}"
         )
     return (
         f"{name}: {outcome.state} after {took}: {rule.meaning} ({rule.id})\n"
         f"  line of the log: {outcome.message}\n"
         f"  what to do: {rule.advice(outcome.step.variant, outcome.log)}\n"
-        f"  whole log: {outcome.log}"
+        f"  whole log: {outcome.log}{kept}"
     )
 
 

@@ -67,6 +67,10 @@ _PASSED: Final = re.compile(
 _CMAKE_HEAD: Final = re.compile(r"CMake (?:Error|Warning|Deprecation Warning)\b.*:$")
 
 
+_KEPT: Final = re.compile(r"note: keeping build directory ['\"]?(/[\w./+-]+)")
+"""How Nix names the folder that --keep-failed kept."""
+
+
 class RuleMatch(Struct):
     """The last line that matched a rule; of a rule that stops builds, the first one."""
 
@@ -90,6 +94,7 @@ class BuildProgress:
         self.pace = Pace()
         self.began = 0.0  #: when the variant's own build began, on the caller's clock
         self.where = ""
+        self.kept = ""  #: folder of the failed build that Nix kept
         self.tail: deque[str] = deque(maxlen=TAIL)
         self.lines = 0
         self.latest: RuleMatch | None = None  #: what the last line matched, if anything
@@ -128,6 +133,8 @@ class BuildProgress:
         text = line.text[:_LONGEST]
         if not text or text.isspace() or self._is_of_others(line, text, own=own):
             return None
+        if not line.derivation and (kept := _KEPT.match(text)):
+            self.kept = kept[1]
         self.tail.append(text)
         self.lines += 1
         self._follow(line, text, now, own=own)

@@ -214,7 +214,7 @@ class BuildOptions(SomeOptions, frozen=True):
     retry: Annotated[
         bool, "build again what would fail again: same recipe, cause not of the machine"
     ] = False
-    keep_failed: Annotated[bool, "keep the folder of a failed build for `invoke shell`"] = False
+    keep_failed: Annotated[bool, "keep the folder of a build that fails (backend nix)"] = False
     fix_hashes: Annotated[bool, "take the right source hash from a failed build, continue"] = False
     force: Annotated[
         bool, "build despite failed verification, low disk space or missing hardware"
@@ -237,11 +237,6 @@ class InitOptions(CommandOptions, frozen=True):
     ci: Annotated[bool, "also a workflow for GitHub Actions that builds"] = False
 
 
-class RebuildOptions(SomeOptions, frozen=True):
-    cores: Annotated[int, "N", "compile jobs (default, 0: all)", Meta(ge=0, le=4096)] = 0
-    json: _Json = False
-
-
 class DemoOptions(CommandOptions, frozen=True):
     is_for_any: ClassVar[bool] = True
     what: Annotated[_Words, "DIR", "a new folder (default: a temporary one)"] = ()
@@ -259,10 +254,6 @@ class DiagnoseOptions(CommandOptions, frozen=True):
 
 class LogOptions(SomeOptions, frozen=True):
     json: _Json = False
-
-
-class ShellOptions(SomeOptions, frozen=True):
-    failed: Annotated[bool, "in the folder that `build --keep-failed` kept"] = False
 
 
 class StatusOptions(SelectionOptions, frozen=True):
@@ -402,10 +393,8 @@ COMMANDS: Final = {
         Command("vendor", "Copy files of another repository into this one.", VendorOptions),
         Command("outdated", "List newer PyTorch and nixpkgs, and old facts.", OutdatedOptions),
         Command("build", "Build variants with Flox or Nix.", BuildOptions),
-        Command("rebuild", "Build again with Nix and compare the files.", RebuildOptions),
         Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
         Command("log", "Show the log of the last build of a package.", LogOptions),
-        Command("shell", "Open a shell in the environment of a build.", ShellOptions),
         Command("status", "Show what failed, what runs, and what to do next.", StatusOptions),
         Command("show", "Show everything about one variant.", ShowOptions),
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,15 +19,11 @@ from build_pytorch.nix.nix_evaluation import message_of
 NIX: Final = "nix"
 NIX_BUILD: Final = "nix-build"
 NIX_INSTANTIATE: Final = "nix-instantiate"
-NIX_SHELL: Final = "nix-shell"
 NIX_STORE: Final = "nix-store"
 
 NOT_BUILDERS: Final = ("nix", "flox", ".flox")
 """How the names of programs begin that evaluate and wait for builders. The builders of a daemon are
 no descendants of ours: the memory of such a build is unknown."""
-
-CHECK: Final = ("--check", "--keep-failed")
-"""Arguments of a build: build what the store has again; if it differs, keep it and fail."""
 
 _NIX_COMMAND: Final = (NIX, "--extra-experimental-features", "nix-command")
 
@@ -145,11 +142,6 @@ def build_argv(recipe: str, link: str, cores: int) -> list[str]:
     return [NIX_BUILD, recipe, "--out-link", link, "--cores", str(cores)]
 
 
-def shell_argv(recipe: str, script: str) -> list[str]:
-    """Return the command for a shell in the environment of a recipe, which first runs a script."""
-    return [NIX_SHELL, recipe, "--command", f"{script}\nreturn"]
-
-
 def realise_argv(drvs: Sequence[str], *, jobs: int, cores: int, builders: str) -> list[str]:
     """Return the command that builds derivations on `builders` (syntax of nix.conf)."""
     limits = ["--max-jobs", str(jobs), "--cores", str(cores)]
@@ -184,6 +176,16 @@ def prefetch_tarball_argv(url: str) -> list[str]:
 def show_derivations_command(drvs: Sequence[str]) -> str:
     """Return the command, for messages, that shows derivations."""
     return f"{NIX} show-derivation {' '.join(drvs)}"
+
+
+def shell_commands(recipe: str, folder: str) -> tuple[str, str]:
+    """Return the commands, for messages, that go on in the kept folder of a failed build.
+
+    A sandbox shows it to the build as /build; env-vars has that path, which does not exist here.
+    """
+    here = shlex.quote(folder)
+    names = " ".join(f"{name}=$PWD" for name in ("NIX_BUILD_TOP", "TMPDIR", "TEMP", "TMP"))
+    return f"nix-shell {shlex.quote(recipe)}", f". {here}/env-vars; cd {here}; export {names}"
 
 
 def delete_command(output: str) -> str:

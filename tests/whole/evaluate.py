@@ -51,7 +51,6 @@ def commands(
     yield "show", [0], ["show", variant.id, "--json"]
     yield "recommend", [0], ["recommend"]
     yield "publish", [1, 2], ["publish", variant.id, "--dry-run"]  # no Flox, no Git
-    yield "rebuild", [0, 1], ["rebuild", variant.id]
 
 
 def evaluate(folder: Path, matrix: Matrix, variant: Variant) -> int:
