@@ -224,13 +224,10 @@ def _applied_rules(variants: Sequence[Variant]) -> Iterator[tuple[Rule, str, int
 
 def _choosing(matrix: Matrix) -> dict[str, Any]:
     """Return the facts of the decision tables for the template of docs/reference/choosing.md."""
-    buildable = [variant for variant in matrix.variants if not variant.impossible]
-    used = {variant.gpu_key for variant in buildable}
+    used = {variant.gpu_key for variant in matrix.variants if not variant.impossible}
     built = {key: gpu for key, gpu in matrix.gpus.items() if key in used}
     chooser = Chooser(matrix)
     return {
-        "total": len(matrix.variants),
-        "buildable": len(buildable),
         "wheels": official_wheels(),
         "drivers": picker_tables.oldest_drivers(matrix),
         "gpus": [
