@@ -17,88 +17,29 @@ from build_pytorch.inspect import fatbin, inspection
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Package, Variant
 
-COMPILERS = {"x86_64-linux": "x86_64-linux-gnu-g++", "aarch64-linux": "aarch64-linux-gnu-gcc"}
-COMMON = "common.c"
+COMPILER = "x86_64-linux-gnu-g++"
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 MATRIX = matrix_reader.parse(ONE)
-VARIANTS = {
-    "avx2": "cpu-avx2",
-    "avx512": "cpu-avx512",
-    "avx512bf16": "cpu-avx512bf16",
-    "avx512vnni": "cpu-avx512vnni",
-    "armv8_2": "sm110-armv8_2",
-    "armv9": "sm110-armv9",
-}
-
-# What compilers turn into the best instructions that their flags allow, and those that they do not
-# emit on their own. In C with mangled names, as there is often no g++ for ARM, and without the
-# headers of intrinsics, which take most of a second to read.
-RARE = {
-    "__F16C__": "vcvtph2ps %xmm0, %ymm0",
-    "__AVX2__": "vpaddb %ymm1, %ymm0, %ymm0",
-    "__AVX512F__": "vmovups %zmm0, (%rdi){%k1}",
-    "__AVX512DQ__": "vpmullq %zmm1, %zmm0, %zmm0",
-    "__AVX512BW__": "vpaddb %zmm1, %zmm0, %zmm0",
-    "__AVX512VL__": "vpternlogq $0x17, %ymm1, %ymm0, %ymm0",
-    "__AVX512BF16__": "vdpbf16ps %zmm2, %zmm1, %zmm0",
-    "__AVX512VNNI__": "vpdpbusd %zmm2, %zmm1, %zmm0",
-    "__AVXVNNI__": "{vex} vpdpbusd %ymm2, %ymm1, %ymm0",
-    "__ARM_FEATURE_DOTPROD": "sdot v0.4s, v1.16b, v2.16b",
-    "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC": "fadd v0.8h, v0.8h, v1.8h",
-}
-COMMON_CODE = """
-#ifdef __cplusplus
-extern "C" {
-#endif
-void _ZN3c104axpyEPfPKffl(float* y, const float* x, float a, long n) {
-  for (long i = 0; i < n; i++) y[i] += a * x[i];
-}
-long _ZN3c105countEPl(long* n) { return __atomic_add_fetch(n, 1, __ATOMIC_SEQ_CST); }
-""" + "".join(
-    f'#ifdef {macro}\nvoid _ZN3c10{len(macro)}{macro}Ev(void) {{ asm("{text}"); }}\n#endif\n'
-    for macro, text in RARE.items()
-)
-COMMON_CODE += "#ifdef __cplusplus\n}\n#endif\n"
 
 
 def compile_library(
-    folder: Path,
-    flags: list[str] | tuple[str, ...],
-    *,
-    platform: str = "x86_64-linux",
-    name: str = "libtorch_cpu.so",
-    sources: dict[str, str] | None = None,
-    strip: str = "",
+    folder: Path, *, name: str = "libtorch_cpu.so", source: str = "void scale() {}"
 ) -> Path:
-    """A shared library of C++ sources; the first line of a source may set flags of its own."""
-    texts = tuple((sources or {COMMON: COMMON_CODE}).items())
+    """A shared library of one C++ source."""
     folder.mkdir(parents=True, exist_ok=True)
-    library = folder / name
-    library.write_bytes(compiled(COMPILERS[platform], tuple(flags), texts, strip))
-    return library
+    (folder / name).write_bytes(compiled(source))
+    return folder / name
 
 
 @functools.cache
-def compiled(
-    compiler: str, flags: tuple[str, ...], sources: tuple[tuple[str, str], ...], strip: str
-) -> bytes:
-    """The library as bytes: many tests want the same one, and gcc takes a second for it."""
-    if not shutil.which(compiler):
-        pytest.skip(f"no {compiler}")
+def compiled(source: str) -> bytes:
+    """The library as bytes: many tests want the same one."""
+    if not shutil.which(COMPILER):
+        pytest.skip(f"no {COMPILER}")
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        objects = []
-        for file, text in sources:
-            (folder / file).write_text(text)
-            first = text.partition("\n")[0]
-            own = first.removeprefix("// flags: ").split() if first.startswith("// flags: ") else []
-            objects.append(f"{file}.o")
-            argv = [compiler, "-O3", "-fPIC", *flags, *own, "-c", file, "-o", objects[-1]]
-            subprocess.run(argv, check=True, cwd=folder)
-        subprocess.run([compiler, "-shared", "-o", "library", *objects], check=True, cwd=folder)
-        if strip:
-            subprocess.run(["strip", strip, "library"], check=True, cwd=folder)
-        return (folder / "library").read_bytes()
+        argv = [COMPILER, "-shared", "-fPIC", "-x", "c++", "-", "-o", "library"]
+        subprocess.run(argv, input=source, text=True, check=True, cwd=place)
+        return Path(place, "library").read_bytes()
 
 
 CUOBJDUMP = shutil.which("cuobjdump") or fatbin.installed_with_pip()
@@ -141,7 +82,7 @@ def linked_device_code(objects: tuple[tuple[str, ...], ...]) -> bytes:
             sections.append(f'.align 8\n.incbin "{number}.fatbin"\n')
         source = '.section .nv_fatbin, "a"\n' + "".join(sections)
         source += '.section .note.GNU-stack, ""\n'
-        argv = [COMPILERS["x86_64-linux"], "-shared", "-x", "assembler", "-", "-o", "library"]
+        argv = [COMPILER, "-shared", "-x", "assembler", "-", "-o", "library"]
         subprocess.run(argv, input=source, text=True, check=True, cwd=place)
         return Path(place, "library").read_bytes()
 
@@ -167,8 +108,7 @@ def with_config(
     more: list[str] | None = None,
 ) -> None:
     said = " ".join([*flags, "-fvisibility-inlines-hidden -O2", *(more or [])])
-    text = f'const char* flags() {{ return "{said}"; }}\n'
-    compile_library(folder, flags, sources={COMMON: COMMON_CODE, "config.cpp": text})
+    compile_library(folder, source=f'const char* flags() {{ return "{said}"; }}\n')
     (folder.parent / "version.py").write_text(
         f"__version__ = '{version}'\ncuda: Optional[str] = {cuda}\n"
     )

@@ -1,4 +1,4 @@
-"""The files of companions: device code, instructions, version and closure."""
+"""The files of companions: device code, version and closure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from built_files import AVX2, compile_library, device_library, looked, needs_cuda, package_of, texts
+from built_files import compile_library, device_library, looked, needs_cuda, package_of, texts
 from conftest import Project
 from msgspec import structs
 
@@ -29,13 +29,6 @@ namespace vision { namespace ops {
 __global__ void nms_kernel(float* boxes) { *boxes = 1; }
 void nms(float* boxes) { nms_kernel<<<1, 1>>>(boxes); }
 } }
-"""
-
-
-SCALE = """
-void scale(float* x, const float* y, long n) {
-  for (long i = 0; i < n; i++) x[i] = x[i] * 2 + y[i];
-}
 """
 
 
@@ -96,7 +89,7 @@ def test_the_exact_architecture_passes_whatever_the_symbols(tmp_path: Path, name
 
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_library_without_device_code_is_reported_once(tmp_path: Path, name: str) -> None:
-    compile_library(tmp_path, AVX2, name=LIBRARIES[name])
+    compile_library(tmp_path, name=LIBRARIES[name])
     part = looked("device-code", f"sm120-avx2+{name}", tmp_path)
     says = f"no device code in any library: this {TITLES[name]} is CPU-only"
     assert [(f["path"], f["found"]) for f in part["findings"]] == [(LIBRARIES[name], says)]
@@ -109,7 +102,7 @@ def test_versions_without_device_code_are_known(tmp_path: Path, version: str, st
     assert isinstance(vision, CompanionPackage)
     companion = structs.replace(vision.companion, version=version)
     package = structs.replace(vision, name="torchcodec", companion=companion)
-    compile_library(tmp_path, AVX2, name="libtorchcodec_core7.so")
+    compile_library(tmp_path, name="libtorchcodec_core7.so")
     part = looked("device-code", package, tmp_path)
     assert part["state"] == state
     assert (f"TorchCodec {version} has no device code" in part["reason"]) is (state == "skipped")
@@ -123,42 +116,9 @@ def test_a_cpu_companion_has_no_device_code(tmp_path: Path) -> None:
 
 
 def test_the_name_with_the_stable_abi_is_known(tmp_path: Path) -> None:
-    compile_library(tmp_path, AVX2, name="libtorchaudio.abi3.so")
+    compile_library(tmp_path, name="libtorchaudio.abi3.so")
     part = looked("device-code", "cpu-avx2+torchaudio", tmp_path)
     assert (part["state"], list(part["passed"])) == ("passed", ["libtorchaudio.abi3.so"])
-
-
-# --- instructions ---
-
-
-def test_instructions_above_the_isa_are_found(tmp_path: Path, matrix: Matrix) -> None:
-    compile_library(tmp_path, matrix.cpus["avx512"].flags, name="_C.so")
-    assert looked("instructions", "cpu-avx512+torchvision", tmp_path)["state"] == "passed"
-    part = looked("instructions", "cpu-avx2+torchvision", tmp_path)
-    assert part["state"] == "failed"
-    assert "functions of common code with instructions above it" in texts(part)
-
-
-def test_flags_that_did_not_reach_the_compiler_are_found(tmp_path: Path) -> None:
-    compile_library(tmp_path, [], name="_C.so")
-    part = looked("instructions", "cpu-avx2+torchvision", tmp_path)
-    assert part["state"] == "failed"
-    assert "of TorchVision's common code" in texts(part)
-
-
-@needs_cuda
-@pytest.mark.slow
-@pytest.mark.parametrize(("flags", "state"), [(AVX2, "passed"), ([], "failed")])
-def test_flags_that_did_not_reach_a_library_with_device_code_are_found(
-    tmp_path: Path, flags: list[str], state: str
-) -> None:
-    (tmp_path / "nms.cu").write_text(NMS + SCALE)
-    library = tmp_path / "lib/_C.so"
-    library.parent.mkdir()
-    argv = ["nvcc", "-O3", "-shared", "-Xcompiler", ",".join(["-fPIC", *flags]), "-arch=sm_120"]
-    subprocess.run([*argv, str(tmp_path / "nms.cu"), "-o", str(library)], check=True)
-    part = looked("instructions", "sm120-avx2+torchvision", library.parent)
-    assert part["state"] == state, part
 
 
 # --- version and files ---
@@ -173,7 +133,7 @@ def test_the_version_is_the_one_of_the_matrix(
     tmp_path: Path, name: str, version: str, state: str
 ) -> None:
     folder = tmp_path / "torchvision" if name == "torchvision" else tmp_path / "torchaudio/lib"
-    compile_library(folder, AVX2, name=LIBRARIES[name])
+    compile_library(folder, name=LIBRARIES[name])
     version = version.replace("0.25.0", package_of(f"cpu-avx2+{name}").version)
     text = f"__version__ = '{version}'\ngit_version = 'x'\n" if version else ""
     (tmp_path / name / "version.py").write_text(text)
@@ -185,13 +145,13 @@ def test_the_version_is_the_one_of_the_matrix(
 
 
 def test_a_folder_without_the_library_is_refused(tmp_path: Path) -> None:
-    compile_library(tmp_path, AVX2)
+    compile_library(tmp_path)
     with pytest.raises(BuildPytorchError, match=r"no _C\.so in it; give the folder of TorchVision"):
         inspection.folder_target(package_of("cpu-avx2+torchvision"), tmp_path)
 
 
 def test_all_parts_pass_for_the_files_of_a_companion(project: Project, tmp_path: Path) -> None:
-    compile_library(tmp_path, AVX2, name="_C.so")
+    compile_library(tmp_path, name="_C.so")
     (tmp_path / "version.py").write_text("__version__ = '0.25.0'\n")
     argv = ("cpu-avx2+torchvision", "--path", str(tmp_path))
     done = project.run("invoke", "inspect", *argv)

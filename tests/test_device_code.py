@@ -12,8 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from built_files import (
-    AVX2,
-    COMPILERS,
+    COMPILER,
     CUOBJDUMP,
     MAGMA,
     NCCL,
@@ -40,7 +39,7 @@ def holding(folder: Path, objects: str, name: str = "libtorch_cuda.so") -> Path:
     """A folder with a library of these objects, such as `own 90 90a; nccl 80 ptx90`."""
     split = (each.split() for each in objects.split(";"))
     device_library(folder, *((OWNERS[owner], *codes) for owner, *codes in split), name=name)
-    compile_library(folder, AVX2)
+    compile_library(folder)
     return folder
 
 
@@ -74,7 +73,7 @@ def nvcc(folder: Path, *flags: str, source: str = SOURCE, link: tuple[str, ...] 
     argv = ["nvcc", "-std=c++17", "-Xcompiler", "-fPIC", *flags, str(text)]
     if link:
         subprocess.run([*argv, "-c", "-o", str(text.with_suffix(".o"))], check=True)
-        argv = [COMPILERS["x86_64-linux"], str(text.with_suffix(".o")), *link]
+        argv = [COMPILER, str(text.with_suffix(".o")), *link]
     subprocess.run([*argv, "-shared", "-o", str(library)], check=True)
     return library
 
@@ -103,7 +102,7 @@ def test_the_architectures_of_nvcc_are_those_that_cuobjdump_lists(
 def test_code_of_nvcc_for_several_architectures_passes(tmp_path: Path) -> None:
     own, ptx = codes("86", "120", "120a"), "-gencode=arch=compute_120,code=compute_120"
     folder = nvcc(tmp_path / "lib", *own, ptx).parent
-    compile_library(folder, AVX2)
+    compile_library(folder)
     part = looked("device-code", several(ptx=True), folder)
     assert part["state"] == "passed", part
     figures = part["figures"]["libtorch_cuda.so"]
@@ -120,7 +119,7 @@ def test_objects_without_functions_do_not_count(tmp_path: Path) -> None:
     argv = ["nvcc", "-Xcompiler", "-fPIC", "-arch=sm_75", "-c", str(empty), "-o", str(made)]
     subprocess.run(argv, check=True)
     folder = nvcc(tmp_path / "lib", *codes("80"), link=(str(made),)).parent
-    compile_library(folder, AVX2)
+    compile_library(folder)
     part = looked("device-code", "sm80-avx2", folder)
     assert part["state"] == "passed"
     assert "sm_75" in part["figures"]["libtorch_cuda.so"]["owners"]["no functions"]["elf"]
@@ -299,7 +298,7 @@ def test_the_need_depends_on_the_versions_of_cuda_and_pytorch(
 
 
 def test_a_cpu_only_build_of_a_gpu_variant_is_found_without_cuobjdump(tmp_path: Path) -> None:
-    compile_library(tmp_path, AVX2)
+    compile_library(tmp_path)
     part = looked("device-code", "sm90-avx2", tmp_path)
     assert part["state"] == "failed"
     assert "this PyTorch is CPU-only" in texts(part)
@@ -408,7 +407,7 @@ def test_the_official_wheel_has_the_known_device_code() -> None:
 def test_a_real_nccl_is_told_from_pytorchs_own_code(tmp_path: Path, strip: str) -> None:
     whole = ("-Wl,--whole-archive", NCCL_ARCHIVE, "-Wl,--no-whole-archive")
     library = nvcc(tmp_path / "lib", *codes("90", "90a"), link=whole)
-    compile_library(library.parent, AVX2)
+    compile_library(library.parent)
     if strip:
         subprocess.run(["strip", strip, str(library)], check=True)
     part = looked("device-code", "sm90-avx2", library.parent)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from built_files import COMMON, compile_library, looked, variant_of
+from built_files import compile_library, looked, variant_of
 from conftest import ONE
 from msgspec.structs import replace
 from smoke_reports import FIXTURES, raw, report, right
@@ -185,7 +185,7 @@ def library(folder: Path, samples: dict[str, tuple[str, str]]) -> None:
             if is_name
             else f'__attribute__((used)) const char s{number}[] = "{sample}";'
         )
-    compile_library(folder, [], sources={COMMON: "\n".join(lines)})
+    compile_library(folder, source="\n".join(lines))
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_a_missing_feature_is_a_warning_with_consequence_and_source(folder: Path
 def test_the_blas_beside_the_libraries_says_whose_threads_it_has(folder: Path) -> None:
     library(folder, {name: shown for name, shown in SHOWN.items() if name != "blas_threads"})
     text = f'__attribute__((used)) const char config[] = "{LESSER["blas_threads"][0]}";'
-    blas = compile_library(folder, [], sources={COMMON: text}, name="libopenblas.so.0")
+    blas = compile_library(folder, source=text, name="libopenblas.so.0")
     part = looked("features", "cpu-avx2", folder)
     assert [f["found"].partition(";")[0] for f in part["findings"]] == [
         "threads of the BLAS: own, not openmp"
@@ -226,7 +226,7 @@ def test_the_blas_beside_the_libraries_says_whose_threads_it_has(folder: Path) -
 
 
 def test_libraries_that_show_nothing_are_one_warning(folder: Path) -> None:
-    compile_library(folder, [])
+    compile_library(folder)
     (finding,) = looked("features", "cpu-avx2", folder)["findings"]
     assert finding["found"] == "no feature shows in their names and texts"
 

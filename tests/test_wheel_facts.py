@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from built_files import COMMON, OWN, compile_library, device_library, needs_cuda
+from built_files import OWN, compile_library, device_library, needs_cuda
 from conftest import PROJECT
 from wheel_facts import file_text, read_wheel
 
@@ -52,7 +52,7 @@ def plant(folder: Path, cuda: str, *libraries: Path) -> Path:
 @needs_pip
 @pytest.mark.slow
 def test_a_cpu_only_wheel_is_read(folder: Path, tmp_path: Path) -> None:
-    plant(folder, "None", compile_library(tmp_path, [], sources={COMMON: TEXT}))
+    plant(folder, "None", compile_library(tmp_path, source=TEXT))
     wheel = read_wheel("9.9.0", "x86_64-linux")
     assert (wheel.torch, wheel.platform, wheel.cuda) == ("9.9.0", "x86_64-linux", "")
     assert (wheel.sass, wheel.ptx) == ((), ())
@@ -66,7 +66,7 @@ def test_a_cpu_only_wheel_is_read(folder: Path, tmp_path: Path) -> None:
 def test_gpu_code_is_what_most_objects_have(folder: Path, tmp_path: Path) -> None:
     objects = [(OWN, "80", "90", "ptx90"), (OWN, "80", "90", "90a", "ptx90"), (OWN, "80", "ptx90")]
     cuda = device_library(tmp_path, *objects)
-    plant(folder, "'13.0'", compile_library(tmp_path, [], sources={COMMON: TEXT}), cuda)
+    plant(folder, "'13.0'", compile_library(tmp_path, source=TEXT), cuda)
     wheel = read_wheel("9.9.0", "x86_64-linux")
     assert (wheel.cuda, wheel.sass, wheel.ptx) == ("13.0", ("sm_80", "sm_90"), ("compute_90",))
 

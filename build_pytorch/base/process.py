@@ -24,8 +24,6 @@ from build_pytorch.base.errors import ENDINGS, ToolError
 INSTALL: Final = {
     "git": "install Git (Debian: apt-get install git)",
     "nix": "install Nix (Debian: apt-get install nix-bin)",
-    "objdump": "install GNU binutils (Debian: apt-get install binutils)",
-    "readelf": "install GNU binutils (Debian: apt-get install binutils)",
     "cuobjdump": "install it from the CUDA toolkit, or: pip install nvidia-cuda-cuobjdump",
 }
 """How to install a missing program; `nix` stands for all programs of Nix."""

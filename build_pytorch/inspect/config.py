@@ -18,7 +18,6 @@ from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.base.files import open_named, read_named
 from build_pytorch.base.versions import minor_version
-from build_pytorch.inspect.cpu_features import enables_more
 from build_pytorch.inspect.part import PartResult, Progress, Target
 from build_pytorch.matrix.model import CompanionPackage, Variant
 from build_pytorch.results.artefacts import Artefact, interpreter
@@ -37,6 +36,12 @@ cmake/Dependencies.cmake calls it). Debian's libtorch-cuda-2.6 has it; the offic
 _HAS_CUPTI: Final = "-DHAS_CUPTI"
 _SAYS_CUPTI: Final = Version("2.14")
 """From here on the official CUDA wheels have the flag above."""
+_ENABLES_NOTHING: Final = re.compile(
+    r"-m(?:no-.+|tune=.+|cmodel=.+|64|fpmath=.+|abi=.+|prefer-vector-width=.+"
+    r"|tls-dialect=.+|branch-protection=.+|outline-atomics|omit-leaf-frame-pointer|stackrealign"
+    r"|indirect-branch.*|function-return=.+|fentry|harden-sls=.+)"
+)
+"""Options of the target that enable no instructions (GCC manual, x86 and AArch64 options)."""
 _LONGEST: Final = 1 << 16
 """Bytes on either side of what is searched for in a library."""
 _PIECE: Final = 1 << 24
@@ -109,7 +114,8 @@ def _check_flags(variant: Variant, flags: list[str], result: PartResult) -> None
     if missing := [flag for flag in wanted if flag not in flags]:
         found = f"CXX_FLAGS without {' '.join(missing)}"
         result.error(_ORIGIN, found, f"all of {' '.join(wanted)}")
-    if surplus := [flag for flag in flags if enables_more(flag, variant.cpu)]:
+    surplus = [flag for flag in flags if flag.startswith("-m") and flag not in wanted]
+    if surplus := [flag for flag in surplus if not _ENABLES_NOTHING.fullmatch(flag)]:
         result.error(_ORIGIN, f"CXX_FLAGS with {' '.join(surplus)}", f"only {' '.join(wanted)}")
     if variant.gpu is None:
         return

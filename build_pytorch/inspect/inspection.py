@@ -9,8 +9,8 @@ from typing import Final, Literal
 from msgspec import Struct, structs
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.inspect import closure, compiled_features, config, device_code, instructions
-from build_pytorch.inspect.elf_file import read_elf
+from build_pytorch.inspect import closure, compiled_features, config, device_code
+from build_pytorch.inspect.elf_file import MACHINES, read_elf
 from build_pytorch.inspect.part import TORCH, Part, PartResult, Progress, Target
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.nix import store
@@ -19,8 +19,9 @@ from build_pytorch.results.artefacts import Artefact
 
 
 def check_libraries(target: Target, result: PartResult, _progress: Progress) -> None:
-    """Find the libraries that are not complete ELF files. Only headers are read."""
+    """Find libraries that are not complete ELF files of the platform. Only headers are read."""
     libraries, product = target.libraries(), target.product
+    platform = target.variant.platform
     result.passed = [library.name for library in libraries]
     if not target.has_main(target.folder):
         found = f"not in {target.folder}, nor in the closure"
@@ -32,10 +33,14 @@ def check_libraries(target: Target, result: PartResult, _progress: Progress) -> 
             result.error(library.name, found, "a file of the result")
             continue
         try:
-            read_elf(library)
+            machine = read_elf(library).machine
         except ToolError as error:
             expected = "a shared library of 64 bits, little-endian"
             result.error(library.name, f"not a complete ELF file: {error}", expected)
+        else:
+            if machine != MACHINES[platform]:
+                found = f"an ELF file for machine {machine}"
+                result.error(library.name, found, f"{MACHINES[platform]}, which is {platform}")
 
 
 PARTS: Final = (
@@ -51,12 +56,6 @@ PARTS: Final = (
         "{product}'s device code is for the variant's GPU architecture, and for no other",
         "look at gpuTargets in the recipe and build again",
         device_code.check_device_code,
-    ),
-    Part(
-        "instructions",
-        "instructions of the variant's CPU ISA, and none above it in common code",
-        "look at the recipe's cpuFlags and build again",
-        instructions.check_instructions,
     ),
     Part(
         "config",
