@@ -154,7 +154,7 @@ def _build(build: ChosenBuild | None) -> dict[str, Any] | None:
         "package": build.variant.package if build.is_in_matrix else None,
         "reason": build.reason,
         "doubts": list(build.doubts),
-        "command": build.command,
+        "command": "\n".join(filter(None, (build.command, build.lines))),
     }
 
 

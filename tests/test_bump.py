@@ -23,12 +23,12 @@ from test_prefetch import OTHER, tool
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Action
-from build_pytorch.cli.matrix_change import plan_files
+from build_pytorch.cli.matrix_change import _plan_files
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.sources.github import GitHub
-from build_pytorch.sources.matrix_additions import Draft
 from build_pytorch.sources.move_checks import asked_move, check_upstream
+from build_pytorch.sources.new_release import with_release
 from build_pytorch.sources.new_versions import NewVersions, new_versions
 from build_pytorch.sources.release_move import ReleaseMove
 
@@ -426,7 +426,7 @@ def test_a_recipe_that_was_edited_by_hand_is_not_deleted_for_its_new_name(
 ) -> None:
     edited_by_hand(project)
     old = matrix_reader.load(project.root)
-    planned = plan_files(old, moved(ONE, "cuda13_0", python="3.12"))
+    planned = _plan_files(old, moved(ONE, "cuda13_0", python="3.12"))
     (refused,) = (change for change in planned if change.action is Action.REFUSED)
     assert refused.path.endswith("/pytorch-python313-cpu-avx2.nix")
     assert refused.reason == "edited by hand, and has another name"
@@ -661,12 +661,12 @@ def test_a_release_moves_over_itself_as_beside_itself() -> None:
     wanted = NewVersions(torch="2.9.1", python="3.12")
     matrix = matrix_reader.parse(WHOLE)
     over = matrix_reader.parse(ReleaseMove(matrix, "cuda12_8", wanted).over())
-    draft = Draft(matrix)
-    draft.add_release(ReleaseMove(matrix, "cuda12_8", wanted, beside="other"))
-    ours, theirs = over.releases["cuda12_8"], draft.matrix.releases["other"]
+    move = ReleaseMove(matrix, "cuda12_8", wanted, beside="other")
+    beside = matrix_reader.parse(with_release(move))
+    ours, theirs = over.releases["cuda12_8"], beside.releases["other"]
     for field in ("torch", "companion", "cuda", "python", "names", "group", "build"):
         assert getattr(ours, field) == getattr(theirs, field)
-    assert over.pins[ours.nixpkgs.pin] == draft.matrix.pins[theirs.nixpkgs.pin]
+    assert over.pins[ours.nixpkgs.pin] == beside.pins[theirs.nixpkgs.pin]
 
 
 # --- outdated ---

@@ -21,7 +21,7 @@ from build_pytorch.matrix.selection import select, select_packages
 from build_pytorch.nix.nix_evaluation import RecipeSource
 from build_pytorch.results import evidence
 from build_pytorch.sources import fetchers
-from build_pytorch.sources.matrix_additions import Draft
+from build_pytorch.sources.new_release import with_release
 from build_pytorch.sources.new_versions import NewVersions
 from build_pytorch.sources.release_move import ReleaseMove
 from build_pytorch.verify import recipe_evaluation, verification
@@ -396,12 +396,7 @@ def test_a_companion_without_a_version_or_that_nobody_wants_is_left_out(name: st
         "left out, as --without says: companion.torchvision",
         "left out, no version for PyTorch 2.7.0 is known: companion.torchaudio",
     ]
-    if name == "next":
-        draft = Draft(matrix)
-        draft.add_release(move)
-        text = draft.text
-    else:
-        text = move.over()
+    text = with_release(move) if name == "next" else move.over()
     moved = matrix_reader.parse(text).releases
     assert moved[name].companion.packages == {}
     assert bool(moved["cuda13_0"].companion.packages) is (name == "next")
@@ -415,10 +410,9 @@ def test_without_names_a_companion_of_the_release(matrix: Matrix) -> None:
 
 
 def test_a_release_made_from_another_one_has_companions_of_its_own_pytorch() -> None:
-    draft = Draft(matrix_reader.parse(WHOLE))
     wanted = NewVersions(torch="2.11.0")
-    draft.add_release(ReleaseMove(draft.matrix, "cuda13_0", wanted, beside="next"))
-    release = matrix_reader.parse(draft.text).releases["next"]
+    move = ReleaseMove(matrix_reader.parse(WHOLE), "cuda13_0", wanted, beside="next")
+    release = matrix_reader.parse(with_release(move)).releases["next"]
     found = {name: each.version for name, each in release.companion.packages.items()}
     assert found == {"torchvision": "0.26.0", "torchaudio": "2.11.0"}
     assert not release.companion.packages["torchvision"].hash

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import WHOLE, Project, copied_project, unfolded
+from conftest import PROJECT, WHOLE, Project, copied_project, unfolded
 from one_release import first_release
 from world import Site, World, programs, served
 
@@ -234,103 +234,25 @@ def test_c_the_variable_does_not_concern_the_plain_variant(world: World) -> None
     assert "local_packages" not in world.ledger()[-1]
 
 
-def vendor(world: World, *argv: str) -> subprocess.CompletedProcess[str]:
-    return world.project.invoke("vendor", *argv)
-
-
 @pytest.mark.slow
-def test_d_copies_are_built_and_their_changes_found(world: World, tmp_path: Path) -> None:
-    checkout = sibling(tmp_path / "checkout", "8.8")
-    done = vendor(world, "cuda-packages", "--from", str(checkout))
-    assert done.returncode == 0, done.stdout + done.stderr
-    copies = world.root / "releases/nightly/cuda-packages"
-    assert {path.name for path in copies.iterdir()} == {f"{name}-13_0.nix" for name in PACKAGES}
+def test_d_copies_are_built(world: World, tmp_path: Path) -> None:
+    """By the commands and the table of the page on the nightly."""
+    sibling(tmp_path / "build-cudatoolkit", "8.8")
+    page = (PROJECT / "docs/how-to/build-a-nightly.md").read_text()
+    ((commands, table),) = re.findall(r"(?ms)^```sh\n(mkdir .*?)^```$.*?^```toml\n(.*?)^```$", page)
+    commands = commands.replace("../build-cudatoolkit", str(tmp_path / "build-cudatoolkit"))
+    subprocess.run(["bash", "-ec", commands], cwd=world.root, check=True)
+    file = world.root / "matrix.toml"
+    header = table.splitlines()[0]
+    before, _, after = file.read_text().partition(header)
+    rest = re.search(r"(?m)^(\[|$)", after.lstrip("\n"))
+    assert rest
+    file.write_text(before + table + "\n" + after.lstrip("\n")[rest.start() :])
+    assert world.project.invoke("phase2").returncode == 0
     row = world.built(WRAPPER)
     assert row["by_id"][WRAPPER]["outcome"] == "built", row["stderr"]
     assert "cudnn-8.8" in inputs_of(world, WRAPPER, {VARIABLE: "/nowhere"})
-
-    copy = copies / "cudnn-13_0.nix"
-    copy.write_text(copy.read_text().replace("8.8", "8.9"))
-    said = world.project.invoke("verify", "--only", "copied-packages")
+    (world.root / "releases/nightly/cuda-packages/cudnn-13_0.nix").unlink()
+    said = world.project.invoke("verify", "--only", "evaluation")
     assert said.returncode == 1
     assert "cudnn-13_0.nix" in said.stdout
-    command = "invoke vendor cuda-packages --from DIR --release nightly"
-    assert f"from Git; or move it away, then run `{command}`" in unfolded(said.stdout)
-    again = vendor(world, "cuda-packages", "--from", str(checkout))
-    assert again.returncode == 1
-    assert "not the copy that matrix.toml records" in again.stdout
-    copy.rename(tmp_path / "edited.nix")
-    said = world.project.invoke("verify", "--only", "copied-packages")
-    assert said.returncode == 1
-    assert f"fix: run `{command}`" in unfolded(said.stdout)
-    assert vendor(world, "cuda-packages", "--from", str(checkout)).returncode == 0
-    assert world.project.invoke("verify", "--only", "copied-packages").returncode == 0
-
-
-def test_d_the_origin_of_copies_is_the_revision_without_secrets(
-    world: World, tmp_path: Path
-) -> None:
-    checkout = sibling(tmp_path / "checkout")
-    git = ["git", "-C", str(checkout), "-c", "user.name=t", "-c", "user.email=t@example.org"]
-    for argv in (
-        ["init", "-q"],
-        ["add", "-A"],
-        ["commit", "-q", "-m", "one"],
-        ["remote", "add", "origin", "https://me:secret@example.org/build-cudatoolkit"],
-    ):
-        subprocess.run([*git, *argv], check=True)
-    rev = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
-    assert vendor(world, "cuda-packages", "--from", str(checkout)).returncode == 0
-    text = (world.root / "matrix.toml").read_text()
-    assert f'origin = "example.org/build-cudatoolkit {rev.stdout.strip()}"' in text
-    assert "secret" not in text
-
-
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        (["cuda-packages"], "write `invoke vendor cuda-packages --from DIR`"),
-        (["other", "--from", "."], "write `invoke vendor cuda-packages --from DIR`"),
-        (["cuda-packages", "--from", "/nowhere"], "cudatoolkit-13_0.nix: cannot be read"),
-        (
-            ["cuda-packages", "--from", "CHECKOUT", "--release", "other"],
-            '--release "other": no such release; there are nightly',
-        ),
-    ],
-)
-def test_d_bad_input_is_refused_before_anything_is_written(
-    prepared: World, tmp_path: Path, argv: list[str], says: str
-) -> None:
-    checkout = sibling(tmp_path / "checkout")
-    before = prepared.project.snapshot()
-    done = vendor(prepared, *(str(checkout) if word == "CHECKOUT" else word for word in argv))
-    assert done.returncode == 2
-    assert says in " ".join(done.stderr.split())
-    assert prepared.project.snapshot() == before
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("{ cudaPackages_13 }: (\n", "not valid Nix"),
-        *(
-            pytest.param(text, "", marks=pytest.mark.slow)
-            for text in (
-                "42\n",
-                "{ cudaPackages_13 }: 42\n",
-                "{ cudaPackages_99 }: cudaPackages_99.nccl\n",
-            )
-        ),
-    ],
-)
-def test_d_a_file_that_is_no_package_is_refused(
-    prepared: World, tmp_path: Path, text: str, says: str
-) -> None:
-    checkout = sibling(tmp_path / "checkout")
-    file = checkout / ".flox/pkgs/nccl-13_0.nix"
-    file.write_text(text)
-    before = prepared.project.snapshot()
-    done = vendor(prepared, "cuda-packages", "--from", str(checkout))
-    assert done.returncode == 2
-    assert f"{file}: {says}" in unfolded(done.stderr)
-    assert prepared.project.snapshot() == before

@@ -76,7 +76,7 @@ def test_missing_environments_are_found_and_made_but_that_of_a_clone_s_root(
 @needs_nix
 def test_a_new_release_has_its_environments(whole: Project) -> None:
     """From the command to the check, with a release whose pin is known: no network is asked."""
-    argv = ("add", "release", "cuda12_9", "--like", "cuda12_8", "--cuda", "12.9")
+    argv = ("bump", "--release", "cuda12_8", "--cuda", "12.9", "--as", "cuda12_9")
     done = whole.invoke(*argv)
     assert done.returncode == 0, done.stdout + done.stderr
     matrix = matrix_reader.load(whole.root)

@@ -15,7 +15,6 @@ from msgspec import structs
 from mutations import COPY, GPU, MATRIX, MUTATIONS, SMALL, swap
 from one_release import first_release
 
-from build_pytorch.base import digest
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
@@ -46,11 +45,9 @@ COPIES = {
 
 def small_matrix() -> str:
     """A matrix with one GPU variant, its wrapper and one without a GPU but MKL, for `SMALL`."""
-    digests = ", ".join(f'"{name}" = "{digest.of_bytes(t.encode())}"' for name, t in COPIES.items())
-    packages = f"""[release.cuda13_0.cuda.packages_from]
+    packages = """[release.cuda13_0.cuda.packages_from]
 folder = "cuda-packages"
 origin = "a test"
-digests = {{ {digests} }}
 
 [release.cuda13_0.python]"""
     text = ONE.replace("[release.cuda13_0.python]", packages, 1)

@@ -105,7 +105,6 @@ def test_every_release_is_preferred_to_a_nightly(whole_matrix: Matrix) -> None:
         ('owner = "barstoolbluz"', 'folder = "/home/me/cuda"', "CUDA_TOOLKIT_REPO"),
         ('owner = "barstoolbluz"', 'folder = "../cuda"', "CUDA_TOOLKIT_REPO"),
         ('owner = "barstoolbluz"\n', "", "packages_from.owner: missing; add it, or folder"),
-        (REPOSITORY, 'folder = "releases/nightly/cuda"\n', "packages_from.digests: found none"),
         (REPOSITORY, 'folder = "releases/nightly/.flox/pkgs/cuda"\n', "Flox builds every file"),
         (REPOSITORY, 'folder = ".git/hooks"\n', 'found ".git/hooks"; allowed: a folder of copies'),
         ('repo = "build-cudatoolkit"', 'repo = "b"\nfolder = "cuda"', "found a value beside"),

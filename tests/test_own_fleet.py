@@ -18,10 +18,10 @@ import pytest
 from conftest import PROJECT, WHOLE, Project, error_line
 from world import Site, programs
 
-from build_pytorch.cli.matrix_change import plan_files
-from build_pytorch.generate.new_project import project_files
+from build_pytorch.cli.matrix_change import _plan_files
+from build_pytorch.hardware.possible import PossibleVariants
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.sources.matrix_additions import Draft
+from build_pytorch.matrix.matrix_lines import lines_for
 
 SOURCES: Final = (
     *("build_pytorch", "examples", "templates", "nix", "matrix.toml"),
@@ -103,35 +103,19 @@ def installed(venv: Path, tmp_path: Path) -> Installed:
     return Installed(venv, tmp_path / "fleet")
 
 
-def test_any_variant_of_the_shipped_matrix_begins_a_project() -> None:
-    matrix = matrix_reader.parse(WHOLE)
-    for variant in matrix.variants[::5]:
-        text = project_files(matrix, variant, ci=False)["matrix.toml"]
-        begun = matrix_reader.parse(text)
-        names = {each.package for each in begun.variants if each.is_wrapper is variant.is_wrapper}
-        assert names == {variant.package}
-        effects = {rule.id for rule in begun.variants[0].effects.rules}
-        assert effects == {rule.id for rule in variant.effects.rules}
-        assert "invoke " not in text
-
-
 def test_init_refuses_a_project_and_keeps_a_gitignore(project: Project, tmp_path: Path) -> None:
     found = error_line(project.invoke("init"))
     assert found.startswith(f"{project.root}: a project already: it has matrix.toml release.nix")
     new = tmp_path / "deep/new"
     new.mkdir(parents=True)
     (new / ".gitignore").write_text("/ours\n")
-    done = project.invoke("init", str(new), "--variant", "cpu-avx2", "--ci")
+    done = project.invoke("init", str(new))
     assert done.returncode == 0, done.stderr
     assert "kept       .gitignore: exists; it stays as it is" in done.stdout
     assert (new / ".gitignore").read_text() == "/ours\n"
-    assert [v.id for v in matrix_reader.load(new).variants] == ["cpu-avx2"]
-    workflow = (new / ".github/workflows/build.yml").read_text()
-    assert "/build-pytorch ci-matrix " in workflow
-    assert not re.search("invoke|requirements.txt|-e [.]", workflow)
+    assert [v.id for v in matrix_reader.load(new).variants] == ["sm120-avx2"]
     before = {path: path.read_bytes() for path in new.rglob("*") if path.is_file()}
     assert "a project already" in error_line(project.invoke("init", str(new)))
-    assert "several" in error_line(project.invoke("init", str(new / "b"), "--variant", "sm90-*"))
     assert {path: path.read_bytes() for path in new.rglob("*") if path.is_file()} == before
 
 
@@ -246,27 +230,42 @@ def test_an_upgrade_rewrites_the_copied_nix_files_and_keeps_edited_ones(
     assert "nix/sharing.nix" not in installed.succeeds("all", "--check")
 
 
-@pytest.mark.parametrize("gpu", ["sm121", "sm103", "sm89", "cpu-avx2"])
-def test_what_is_added_to_a_new_project_has_its_rules(gpu: str) -> None:
-    matrix = matrix_reader.parse(WHOLE)
-    draft = Draft(
-        matrix_reader.parse(project_files(matrix, matrix.variants[0], ci=False)["matrix.toml"])
+PROJECT_TEXT = (PROJECT / "examples/project/matrix.toml").read_text()
+
+
+def test_the_first_variant_of_a_project_is_that_of_the_shipped_matrix() -> None:
+    (begun,) = matrix_reader.parse(PROJECT_TEXT).variants
+    like = next(each for each in matrix_reader.parse(WHOLE).variants if each.path == begun.path)
+    assert begun.release.torch == like.release.torch
+    assert begun.release.nixpkgs == like.release.nixpkgs
+    assert {rule.id for rule in begun.effects.rules} == {rule.id for rule in like.effects.rules}
+    assert "invoke " not in PROJECT_TEXT
+
+
+@pytest.mark.parametrize("name", ["sm121-armv9", "sm103-armv9", "sm89-avx", "cpu-avx2"])
+def test_the_lines_of_recommend_bring_the_facts_and_rules_of_a_variant(name: str) -> None:
+    old = matrix_reader.parse(PROJECT_TEXT)
+    gpu, _, isa = name.partition("-")
+    gpu_key = None if gpu == "cpu" else gpu
+    wanted = PossibleVariants(old, None).variant("cuda13_0", gpu_key, isa)
+    new = matrix_reader.parse(f"{PROJECT_TEXT}\n{lines_for(old, wanted)}")
+    variant = next(each for each in new.variants if each.id == name)
+    assert len(new.variants) == 2
+    like = next(
+        (v for v in matrix_reader.parse(WHOLE).variants if v.id == f"cuda13_0/{name}"), None
     )
-    draft.add(gpu)
-    for variant in draft.matrix.variants:
-        like = next(each for each in matrix.variants if each.short_id == variant.short_id)
+    if like:
         assert {r.id for r in variant.effects.rules} == {r.id for r in like.effects.rules}
 
 
 def test_the_first_companion_of_a_project_brings_what_its_recipe_imports(tmp_path: Path) -> None:
-    matrix = matrix_reader.parse(WHOLE)
-    text = project_files(matrix, matrix.variants[0], ci=False)["matrix.toml"]
-    (tmp_path / "matrix.toml").write_text(text)
+    (tmp_path / "matrix.toml").write_text(PROJECT_TEXT)
+    page = (PROJECT / "docs/how-to/add-companions.md").read_text()
+    (table,) = re.findall(r"(?ms)^```toml\n(.*?)^```$", page)
     old = matrix_reader.load(tmp_path)
-    draft = Draft(old)
-    draft.add_companion("torchvision", "")
-    new = matrix_reader.parse(draft.text, root=tmp_path)
-    assert "nix/companion.nix" in {change.path for change in plan_files(old, new)}
+    new = matrix_reader.parse(f"{PROJECT_TEXT}\n{table}", root=tmp_path)
+    assert [package.id for package in new.packages] == ["sm120-avx2", "sm120-avx2+torchvision"]
+    assert "nix/companion.nix" in {change.path for change in _plan_files(old, new)}
 
 
 def test_demo_wants_a_new_folder_and_linux(project: Project, tmp_path: Path) -> None:
@@ -356,11 +355,9 @@ def test_the_commands_of_the_page_run(installed: Installed, site: Site) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     fleet = installed.folder / "fleet"
     ids = {variant.id for variant in matrix_reader.load(fleet).variants}
-    gpus = {f"{gpu}-{isa}" for gpu in ("sm90", "sm120") for isa in ("avx2", "avx512")}
-    assert ids == gpus | {"cpu-avx2"}
+    assert ids == {"sm120-avx2", "sm90-avx2"}
     assert matrix_reader.load(fleet).publisher == "acme"
     assert list((fleet / "cache").glob("*.narinfo"))
-    assert (fleet / ".github/workflows/build.yml").is_file()
 
 
 def test_checks_that_a_project_has_nothing_for_are_no_passed_checks(project: Project) -> None:

@@ -320,5 +320,4 @@ def test_each_cell_of_the_map_has_a_state_that_the_matrix_yields() -> None:
     table = picker_tables.release_map(possible, "cuda13_0")
     cells = {cell.name: cell for _, _, row in table.rows for cell in row if cell}
     assert cells["cuda13_0/sm80-armv9"].state == "addable"
-    assert cells["cuda13_0/sm80-armv9"].text.endswith("invoke add cuda13_0/sm80-armv9")
     assert cells["cuda13_0/sm61-avx2"].state == "never"

@@ -18,8 +18,8 @@ from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.source_tables import CudaSetFacts, Pin, PinFacts
 from build_pytorch.sources import pin_facts
-from build_pytorch.sources.matrix_additions import Draft
 from build_pytorch.sources.move_checks import asked_move
+from build_pytorch.sources.new_release import with_release
 from build_pytorch.sources.new_versions import new_versions
 from build_pytorch.sources.release_move import ReleaseMove
 from build_pytorch.verify.recipe_evaluation import MODEL
@@ -184,10 +184,10 @@ def test_the_own_torch_of_a_new_pin_is_taken(nixpkgs: Path) -> None:
     release = new.releases["cuda13_0"]
     assert all(source.is_of_pin for source in release.sources.values())
     assert release.torch.version == "2.9.1"
-    draft = Draft(matrix)
-    draft.add_release(asked_move(ReleaseMove(matrix, "cuda13_0", wanted, beside="other"), "", 5))
-    assert draft.matrix.releases["other"].torch == release.torch
-    assert draft.matrix.releases["other"].companion == release.companion
+    move = asked_move(ReleaseMove(matrix, "cuda13_0", wanted, beside="other"), "", 5)
+    beside = matrix_reader.parse(with_release(move)).releases["other"]
+    assert beside.torch == release.torch
+    assert beside.companion == release.companion
     variant = next(v for v in new.variants if v.short_id == "sm90-avx2")
     assert {rule.id for rule in variant.effects.rules} == {"cccl-headers"}
     text = recipes.render(new)[variant.path]
@@ -196,7 +196,7 @@ def test_the_own_torch_of_a_new_pin_is_taken(nixpkgs: Path) -> None:
 
 
 def test_a_pin_that_a_command_added_takes_what_is_learned_of_it() -> None:
-    """Its tables have dotted keys, as `invoke add release` writes them."""
+    """Its tables have dotted keys, as `invoke bump --as` writes them."""
     matrix = matrix_reader.parse(ONE)
     text = ReleaseMove(matrix, "cuda13_0", new_versions(cuda="13.1")).over()
     pin = matrix_reader.parse(text).pins["cuda13_1"]

@@ -331,5 +331,5 @@ def test_a_dry_run_says_why_it_does_not_know_what_is_rebuilt(project: Project) -
     recipe = next((project.root / ".flox/pkgs").glob("pytorch-*-sm120-avx2.nix"))
     text = recipe.read_text().replace("cudaSupport = true", "cudaSupport = nothing")
     recipe.write_text(digest.seal(re.sub("sha256:[0-9a-f]{64}", digest.PLACEHOLDER, text)))
-    done = project.run("invoke", "remove", "cuda13_0/sm90-avx2", "--dry-run")
+    done = project.run("invoke", "bump", "--release", "cuda13_0", "--python", "3.12", "--dry-run")
     assert "what is rebuilt is not known:" in done.stdout

@@ -18,7 +18,6 @@ from build_pytorch.sources.fetchers import sources
 ALL = matrix_reader.parse(WHOLE)
 
 WORDS = {
-    "add": ["sm75"],
     "build": ["sm90-avx512"],
     "bump": ["--torch", "2.11.0"],
     "compare": ["sm90-avx512"],
@@ -27,14 +26,13 @@ WORDS = {
     "log": ["sm90-avx512"],
     "publish": ["sm90-avx512"],
     "show": ["sm90-avx512"],
-    "vendor": ["cuda-packages", "--from", "."],
 }
 """What a command needs beside --release."""
 WITHOUT = [
-    *("phase5", "remove"),
+    *("phase5"),
     *("init", "demo", "describe-machine"),
 ]
-"""Commands for which releases are all alike, and `remove`, which takes whole ids."""
+"""Commands for which releases are all alike."""
 
 
 def test_every_command_that_knows_variants_takes_a_release() -> None:

@@ -19,11 +19,11 @@ from build_pytorch.generate import recipes
 from build_pytorch.hardware.possible import PossibleVariants
 from build_pytorch.matrix import compatibility, known_hardware, matrix_editor, matrix_reader, rules
 from build_pytorch.matrix.compatibility import built_codes
+from build_pytorch.matrix.matrix_lines import lines_for
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import configuration, select, session_ids
 from build_pytorch.matrix.tables import Condition
 from build_pytorch.sources.fetchers import sources
-from build_pytorch.sources.matrix_additions import Draft
 from build_pytorch.verify import verification
 
 RULE = """
@@ -714,10 +714,9 @@ def test_a_gpu_without_code_in_nixpkgs_gets_libraries_for_it_by_a_condition(tmp_
 def test_capabilities_of_all_packages_leave_nothing_to_single_libraries() -> None:
     """Orin takes the CUDA packages for Jetson, which are compiled for what the config names."""
     matrix = matrix_reader.parse(WHOLE)
-    draft = Draft(matrix)
-    draft.add("sm87-armv8_2", "cuda12_8")
-    variant = by_id(draft.matrix, "cuda12_8/sm87-armv8_2")
-    assert variant.effects.fixes == ("own-capabilities",)
+    variant = PossibleVariants(matrix, None).variant("cuda12_8", "sm87", "armv8_2")
+    new = matrix_reader.parse(f"{matrix.text}\n{lines_for(matrix, variant)}")
+    assert by_id(new, variant.id).effects.fixes == ("own-capabilities",)
 
 
 def test_a_list_of_gpus_in_place_of_the_condition_leaves_some_out() -> None:

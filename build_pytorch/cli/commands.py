@@ -123,38 +123,9 @@ class PrefetchOptions(CommandOptions, frozen=True):
     json: _Json = False
 
 
-class ChangeOptions(CommandOptions, frozen=True):
-    """The options of all commands that change matrix.toml and the files that follow from it."""
-
+class BumpOptions(CommandOptions, frozen=True):
     dry_run: _DryRun = False
     verbose: _Verbose = False
-
-
-class AddOptions(ChangeOptions, frozen=True):
-    what: Annotated[
-        _Words, "WHAT", "sm75 or 'RTX 2080', cpu avx, sm90-armv9, companion NAME, or release NAME"
-    ] = ()
-    for_machine: Annotated[
-        _File, "FILE", "add what this machine needs (output of describe-machine, -: stdin)"
-    ] = None
-    release: Annotated[str, "NAME", "the release that gets the variants, if several can"] = ""
-    like: Annotated[str, "NAME", "release: the one whose values it has where none are given"] = ""
-    gpu: Annotated[_Words, "GPU", "release: only these GPUs of the other one; may be repeated"] = ()
-    torch: Annotated[str, "VERSION", "release: its PyTorch"] = ""
-    cuda: Annotated[str, "VERSION", "release: its CUDA"] = ""
-    python: Annotated[str, "VERSION", "release: its Python"] = ""
-    nixpkgs: _Nixpkgs = ""
-    assume: _Assume = ""
-    without: _Without = ()
-    pre: _Pre = False
-    timeout: _Minutes = 60
-
-
-class RemoveOptions(ChangeOptions, frozen=True):
-    what: Annotated[_Words, "WHAT", "a release, or variants: ids or patterns such as 'sm61-*'"] = ()
-
-
-class BumpOptions(ChangeOptions, frozen=True):
     torch: Annotated[str, "VERSION", "PyTorch version to move to, such as 2.11.0"] = ""
     nixpkgs: _Nixpkgs = ""
     cuda: Annotated[str, "VERSION", "CUDA version to move to, such as 13.1"] = ""
@@ -168,12 +139,6 @@ class BumpOptions(ChangeOptions, frozen=True):
     pre: _Pre = False
     assume: _Assume = ""
     timeout: _Minutes = 60
-
-
-class VendorOptions(ChangeOptions, frozen=True):
-    what: Annotated[_Words, "WHAT", "cuda-packages: files with CUDA packages, for wrappers"] = ()
-    from_: Annotated[_File, "DIR", "root of a checkout of the repository with the files"] = None
-    release: Annotated[str, "NAME", "the release, if several take CUDA packages"] = ""
 
 
 class OutdatedOptions(CommandOptions, frozen=True):
@@ -233,8 +198,6 @@ class BuildOptions(SomeOptions, frozen=True):
 class InitOptions(CommandOptions, frozen=True):
     is_for_any: ClassVar[bool] = True
     what: Annotated[_Words, "DIR", "the folder of the project (default: this one)"] = ()
-    variant: Annotated[str, "ID", "the variant to begin with (default: the first one here)"] = ""
-    ci: Annotated[bool, "also a workflow for GitHub Actions that builds"] = False
 
 
 class DemoOptions(CommandOptions, frozen=True):
@@ -387,10 +350,7 @@ COMMANDS: Final = {
         Command("all", "Run all phases, then verify.", PhaseOptions, "phases", {"verify": True}),
         Command("verify", "Check recipes and docs; exit 1 on errors.", VerifyOptions),
         Command("prefetch", "Fetch the hashes of all sources for matrix.toml.", PrefetchOptions),
-        Command("add", "Add a GPU, an ISA, a variant or a release to matrix.toml.", AddOptions),
-        Command("remove", "Remove a release or variants from matrix.toml.", RemoveOptions),
         Command("bump", "Move a release to another PyTorch, nixpkgs or CUDA.", BumpOptions),
-        Command("vendor", "Copy files of another repository into this one.", VendorOptions),
         Command("outdated", "List newer PyTorch and nixpkgs, and old facts.", OutdatedOptions),
         Command("build", "Build variants with Flox or Nix.", BuildOptions),
         Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),

@@ -20,10 +20,9 @@ from build_pytorch.build import stand_in
 from build_pytorch.cli import build, diagnose, phases, status
 from build_pytorch.cli.commands import COMMANDS, DemoOptions
 from build_pytorch.cli.declaration import options_from, parsed
-from build_pytorch.generate.new_project import project_files
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.matrix_lines import lines_for
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.sources.matrix_additions import Draft
 
 _NOTICE: Final = (
     "A demonstration: a stand-in replaces nixpkgs. Recipes, checks, Nix and logs are real; its "
@@ -55,7 +54,7 @@ def run(options: DemoOptions) -> int:
 def _play(screen: Screen, folder: Path, good: Variant, bad: Variant, lacking: str | None) -> None:
     """Make the project in a folder, run the commands, and say how to go on."""
     project = folder / "project"
-    files.write_all(folder, _project(good, bad))
+    files.write_all(folder, _project(bad))
     os.chdir(project)
     console.call_commands_of(paths.SCRIPT)
     screen.fold("", _NOTICE)
@@ -105,13 +104,14 @@ def _empty_folder(options: DemoOptions) -> Path:
     return folder
 
 
-def _project(good: Variant, bad: Variant) -> dict[str, bytes]:
+def _project(bad: Variant) -> dict[str, bytes]:
     """Return the files of a project with two variants, which any machine may build."""
-    texts = project_files(matrix_reader.load(paths.SHIPPED), good, ci=False)
-    draft = Draft(matrix_reader.parse(texts[paths.MATRIX]))
-    draft.add(bad.gpu_key or "")
+    project = paths.SHIPPED / "examples/project"
+    text = files.read_named(project / paths.MATRIX).decode()
+    text += "\n" + lines_for(matrix_reader.parse(text), bad)
+    texts = {".gitignore": files.read_named(project / ".gitignore").decode()}
     needs = r"\b(disk|job_memory|reserved_memory) = [\d.]+"
-    texts[paths.MATRIX] = re.sub(needs, r"\1 = 0.01", draft.text)
+    texts[paths.MATRIX] = re.sub(needs, r"\1 = 0.01", text)
     return {f"project/{path}": text.encode() for path, text in texts.items()}
 
 

@@ -16,25 +16,25 @@ from build_pytorch.base import digest, file_plan, files, paths
 from build_pytorch.base.console import Screen, counted
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, print_plan
-from build_pytorch.cli.commands import AddOptions, BumpOptions, ChangeOptions
+from build_pytorch.cli.commands import BumpOptions
 from build_pytorch.cli.rebuild_report import print_rebuilds
 from build_pytorch.generate import docs, rendering
 from build_pytorch.generate.phase_plan import plan_recipe, shared_files
 from build_pytorch.generate.recipes import nixpkgs_imports
 from build_pytorch.matrix import matrix_editor, matrix_reader
-from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix import nix_evaluation
 from build_pytorch.sources import move_checks
 from build_pytorch.sources.fetchers import new_values
 from build_pytorch.sources.github import FLOX_BRANCHES, FLOX_NIXPKGS, GitHub
-from build_pytorch.sources.matrix_additions import Draft
+from build_pytorch.sources.new_release import with_release
 from build_pytorch.sources.new_versions import NewVersions, new_versions
 from build_pytorch.sources.release_move import ReleaseMove
 from build_pytorch.verify import rebuilds, registry, reports, verification
 from build_pytorch.verify.verification import VerificationResult
 
 
-def plan_files(old: Matrix, new: Matrix) -> list[Change]:
+def _plan_files(old: Matrix, new: Matrix) -> list[Change]:
     """Plan the matrix, recipes and docs; files that get another name are deleted."""
     tree = Tree(old.root)
     texts = rendering.texts(new)
@@ -58,19 +58,11 @@ def plan_files(old: Matrix, new: Matrix) -> list[Change]:
     return [*changes, *docs.plan(new, texts, tree)]
 
 
-def verify_planned(
-    matrix: Matrix,
-    planned: Iterable[Change],
-    variants: Sequence[Variant] | None = None,
-    only: Sequence[str] = (),
-) -> VerificationResult:
-    """Check the planned recipes in a temporary folder, by all categories but `generated`.
-
-    `variants` and `only` limit the recipes and the categories.
-    """
-    only = only or [name for name in registry.CATEGORIES if name != "generated"]
+def _verify_planned(matrix: Matrix, planned: Iterable[Change]) -> VerificationResult:
+    """Check the planned recipes in a temporary folder, by all categories but `generated`."""
+    only = [name for name in registry.CATEGORIES if name != "generated"]
     with _tree(matrix, planned) as root:
-        return verification.verify(matrix, root, variants=variants, only=only)
+        return verification.verify(matrix, root, only=only)
 
 
 @contextlib.contextmanager
@@ -89,7 +81,7 @@ def _tree(matrix: Matrix, planned: Iterable[Change]) -> Iterator[Path]:
         yield Path(folder)
 
 
-def wanted_versions(matrix: Matrix, options: BumpOptions | AddOptions) -> NewVersions:
+def wanted_versions(matrix: Matrix, options: BumpOptions) -> NewVersions:
     """Return the versions that options name; a branch of Flox stands for its newest revision.
 
     Raises BuildPytorchError for a malformed one and for a PyTorch that is not final, without --pre.
@@ -110,21 +102,19 @@ def wanted_versions(matrix: Matrix, options: BumpOptions | AddOptions) -> NewVer
 
 
 def change_release(
-    old: Matrix, name: str, wanted: NewVersions, beside: str, options: BumpOptions | AddOptions
+    old: Matrix, name: str, wanted: NewVersions, beside: str, options: BumpOptions
 ) -> int:
     """Move a release to other versions, or make one `beside` it that has them.
 
     Checks, edits, fetches, renders and verifies in memory; then writes everything at once. Returns
     the exit code. Raises BuildPytorchError, with nothing written, if a step fails.
     """
-    screen, draft = Screen(sys.stdout), Draft(old)
+    screen = Screen(sys.stdout)
     move = ReleaseMove(old, name, wanted, beside=beside)
     move = move_checks.asked_move(move, options.assume, options.timeout)
+    text, todo, changed = (with_release(move) if beside else move.over()), move.todo, name
     if beside:
-        draft.add_release(move)
-    text, todo, changed = draft.text, draft.todo, beside
-    if not beside:
-        text, todo, changed = move.over(), move.todo, name
+        changed, todo = beside, [*todo, f"write the purpose of release.{beside}: whom it is for"]
     moved = matrix_reader.parse(text, root=old.root)
     if (moved.releases, moved.pins) == (old.releases, old.pins):
         screen.line(f"nothing to do: release.{name} has {wanted.words}")
@@ -143,7 +133,7 @@ def change_release(
     text = matrix_editor.edited(text, new_values(fetched))
     new = matrix_reader.parse(text, root=old.root)
     todo = [*notes, *todo]
-    return carry_out(old, new, plan_files(old, new), todo, options)
+    return _carry_out(old, new, _plan_files(old, new), todo, options)
 
 
 def _next_steps(new: Matrix, planned: Sequence[Change]) -> Iterator[str]:
@@ -161,7 +151,7 @@ _MOST_LINES: Final = 8
 """Changed lines of matrix.toml that are printed; of more, the first half. `-v` prints all."""
 
 
-def _show_diff(change: Change, options: ChangeOptions, screen: Screen) -> None:
+def _show_diff(change: Change, options: BumpOptions, screen: Screen) -> None:
     """Print how matrix.toml changes."""
     if options.verbose:
         screen.diff(change.diff())
@@ -174,7 +164,7 @@ def _show_diff(change: Change, options: ChangeOptions, screen: Screen) -> None:
 
 
 def _show_rebuilds(
-    old: Matrix, new: Matrix, planned: Sequence[Change], screen: Screen, options: ChangeOptions
+    old: Matrix, new: Matrix, planned: Sequence[Change], screen: Screen, options: BumpOptions
 ) -> None:
     """Print what the change rebuilds, or why that is not known: today's recipes may be broken."""
     try:
@@ -186,12 +176,12 @@ def _show_rebuilds(
     print_rebuilds(found, screen, verbose=options.verbose)
 
 
-def carry_out(
+def _carry_out(
     old: Matrix,
     new: Matrix,
     planned: list[Change],
     todo: Iterable[str],
-    options: ChangeOptions,
+    options: BumpOptions,
 ) -> int:
     """Print the diff and the plan, verify the recipes, write them, print what is left to do.
 
@@ -204,7 +194,7 @@ def carry_out(
     if refused := [change for change in planned if change.action is Action.REFUSED]:
         screen.line(f"{counted(len(refused), 'file')} edited by hand: nothing was written.")
         return EXIT_FINDINGS
-    result = verify_planned(new, planned)
+    result = _verify_planned(new, planned)
     if result.exit_code != EXIT_OK:
         reports.show(result, screen, verbose=options.verbose)
         screen.line("The new recipes do not pass verification: nothing was written.")

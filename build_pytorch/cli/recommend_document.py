@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class BuildRow(Struct, frozen=True, kw_only=True):
-    """A build for the machine as a whole. `gpus` are numbers of GPUs; `command` adds the build."""
+    """A build for the machine. `gpus` are numbers of GPUs; `command` makes its release."""
 
     variant: str
     release: str
@@ -45,6 +45,7 @@ class BuildRow(Struct, frozen=True, kw_only=True):
     in_matrix: bool
     reason: str
     command: str | None
+    lines: list[str]  #: of matrix.toml, which add the build
 
 
 class UpdateRow(Struct, frozen=True):
@@ -175,6 +176,7 @@ def _build_row(build: ChosenBuild) -> BuildRow:
         in_matrix=build.is_in_matrix,
         reason=build.reason,
         command=build.command or None,
+        lines=build.lines.splitlines(),
     )
 
 

@@ -91,7 +91,12 @@ def _print_build(screen: Screen, title: str, build: ChosenBuild, offer_of: Offer
     for doubt in build.doubts:
         screen.fold("  check: ", doubt, "yellow")
     if not build.is_in_matrix:
-        screen.command("  add it   ", build.command)
+        if build.command:
+            screen.command("  add it   ", build.command)
+        if build.lines:
+            screen.line("  add it   to matrix.toml, then `invoke all`:")
+            for line in build.lines.splitlines():
+                screen.line(f"    {line}".rstrip())
         return
     offer = offer_of(variant)
     screen.line(f"  {offer.says}")

@@ -279,7 +279,7 @@ class PickerAnswers:
             "companions": [to_builtins(it) for it in companions],
             "doubts": [state.with_slots(doubt) for doubt in build.doubts],
             "reason": state.with_slots(build.reason),
-            "command": build.command,
+            "command": "\n".join(filter(None, (build.command, build.lines))),
         }
 
 

@@ -16,7 +16,7 @@ from build_pytorch.matrix.tables import Release
 
 STATES: Final = {
     "listed": ("●", "in the matrix, with a recipe"),
-    "addable": ("+", "not in the matrix: `invoke add` adds it"),
+    "addable": ("+", "not in the matrix yet; it could be"),
     "impossible": ("-", "no machine has that GPU with that CPU"),
     "never": ("·", "this CUDA does not compile for that GPU"),
 }
@@ -85,7 +85,7 @@ def _cell(possible: PossibleVariants, variant: Variant) -> MapCell:
         state, text = "impossible", variant.impossible
     else:
         state = "listed" if is_listed else "addable"
-        text = needs if is_listed else f"{needs}; invoke add {name}"
+        text = needs
     if is_listed and variant.driver:
         text += f"; driver {variant.driver} or newer"
     link = f"#gpu={gpu.devices[0] if gpu else 'none'}&cpu={variant.cpu_key}"

@@ -45,12 +45,14 @@ class ChosenBuild(Struct, frozen=True, kw_only=True):
     doubts: tuple[str, ...] = ()
     """What could not be verified."""
     command: str = ""
-    """The command that adds the variant to matrix.toml; empty if it is there."""
+    """The command that makes its release in matrix.toml; empty if it is there."""
+    lines: str = ""
+    """The lines of matrix.toml that add the variant; empty if nothing is missing."""
 
     @property
     def is_in_matrix(self) -> bool:
         """Whether matrix.toml has the variant."""
-        return not self.command
+        return not (self.command or self.lines)
 
 
 class DriverUpdate(Struct, frozen=True, kw_only=True):

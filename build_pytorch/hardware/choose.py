@@ -24,6 +24,7 @@ from build_pytorch.hardware.verdicts import (
     with_driver,
 )
 from build_pytorch.hardware.wheels import Measurement, choose_wheel
+from build_pytorch.matrix.matrix_lines import lines_for
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import require_release
 
@@ -179,6 +180,7 @@ class Chooser:
         rest = [gpu for gpu in gpus if gpu not in used]
         unused = [(gpu, explain.why_unused(self.possible, machine, gpu)) for gpu in rest]
         judged = [with_driver(gpu_verdict(variant, gpu), machine) for gpu in used]
+        command, lines = self._addition(variant)
         return ChosenBuild(
             variant=variant,
             gpus=tuple(used),
@@ -186,7 +188,8 @@ class Chooser:
             reason=explain.why_ideal(self.possible, variant, machine, used, unused),
             why_unused="; ".join(dict.fromkeys(why for _, why in unused)),
             doubts=tuple(dict.fromkeys(doubt for it in judged for doubt in it.doubts)),
-            command="" if self.possible.is_existing(variant) else self._command(variant),
+            command=command,
+            lines=lines,
         )
 
     def _pick(
@@ -240,16 +243,17 @@ class Chooser:
         accepted, _ = self._judge(machine, gpu, (*releases, *architectures), ranked)
         return [candidate.variant for candidate in accepted]
 
-    def _command(self, variant: Variant) -> str:
-        """Return the command that adds a variant to matrix.toml."""
-        add = f"invoke add {variant.id}"
+    def _addition(self, variant: Variant) -> tuple[str, str]:
+        """Return a command that makes the release of a variant, and lines of matrix.toml."""
+        if self.possible.is_existing(variant):
+            return "", ""
         if variant.release_name in self.matrix.releases:
-            return add
+            return "", lines_for(self.matrix, variant)
         like = newest_release(self.matrix)
         cuda = variant.release.cuda.version if variant.release.cuda else ""
-        new = f"invoke add release {variant.release_name} --like {like} --cuda {cuda}"
+        new = f"invoke bump --release {like} --cuda {cuda} --as {variant.release_name}"
         inherited = {other.short_id for other in self.matrix.of_release(like)}
-        return new if variant.short_id in inherited else f"{new} && {add}"
+        return new, "" if variant.short_id in inherited else lines_for(self.matrix, variant)
 
 
 def _best(answers: Sequence[Answer], for_all: Variant | None) -> ChosenBuild | None:

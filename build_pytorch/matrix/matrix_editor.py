@@ -68,52 +68,20 @@ def with_values(text: str, values: Mapping[Trail, Value]) -> str:
     return tomlkit.dumps(document)
 
 
-def with_element(text: str, trail: Trail, position: int, value: Any) -> str:  # noqa: ANN401
-    """Return the text with a value, or a table in one line, inserted into a list.
-
-    Raises KeyError and TypeError for a list that does not exist.
-    """
-    document: Any = tomlkit.parse(text)
-    found = document
-    for step in trail:
-        found = found[step]
-    if isinstance(value, dict):
-        table = tomlkit.inline_table()
-        table.update(value)
-        value = table
-    found.insert(position, value)
-    return tomlkit.dumps(document)
-
-
-def has(text: str, trail: Trail) -> bool:
-    """Return whether the text itself sets a value or a table."""
-    return TomlLines(text).span(trail) is not None
-
-
-def is_header(text: str, trail: Trail) -> bool:
-    """Return whether a table has a header of its own, such as [gpu.sm90]."""
-    found = TomlLines(text).span(trail)
-    return found is not None and text.startswith("[", found[0])
-
-
-def with_table(
-    text: str, header: Trail, values: Mapping[str, Any], place: Trail, *, before: bool = False
-) -> str:
-    """Return the text with a table after the table `place`, or before it, or else at the end.
+def with_table(text: str, header: Trail, values: Mapping[str, Any], place: Trail) -> str:
+    """Return the text with a table after the table `place`, or else at the end.
 
     It is written as `place` is: below a header, or in one line of the table above. A number at the
     end of `header` makes it an element of an array of tables.
     """
     found = TomlLines(text).span(place)
-    block, gap = _block(header, values), "\n"
+    new, gap = block(header, values), "\n"
     if found and isinstance(header[-1], str) and not text.startswith("[", found[0]):
-        block, gap = f"{_key(header[-1])} = {_value(dict(values))}\n", ""
+        new, gap = f"{_key(header[-1])} = {_value(dict(values))}\n", ""
     if found is None:
-        return f"{text.rstrip()}\n\n{block}"
-    if before:
-        return f"{text[: found[0]]}{block}{gap}{text[found[0] :]}"
+        return f"{text.rstrip()}\n\n{new}"
     end = found[1]
-    return f"{text[:end]}\n{gap}{block}{text[end:].removeprefix(chr(10))}"
+    return f"{text[:end]}\n{gap}{new}{text[end:].removeprefix(chr(10))}"
 
 
 def without_table(text: str, header: Trail) -> str:
@@ -124,24 +92,14 @@ def without_table(text: str, header: Trail) -> str:
     return text
 
 
-def without_element(text: str, trail: Trail, position: int) -> str:
-    """Return the text without an element of a list or of an array of tables."""
-    document: Any = tomlkit.parse(text)
-    found = document
-    for step in trail:
-        found = found[step]
-    del found[position]
-    return tomlkit.dumps(document)
-
-
 def with_new_table(text: str, header: Trail, values: Mapping[str, Any]) -> str:
     """Return the text with a table that has these values only; it is added where it is missing."""
     if not (found := TomlLines(text).span(header)):
         return with_table(text, header, values, header[:-1])
-    return f"{text[: found[0]]}{_block(header, values).rstrip()}{text[found[1] :]}"
+    return f"{text[: found[0]]}{block(header, values).rstrip()}{text[found[1] :]}"
 
 
-def _block(header: Trail, values: Mapping[str, Any]) -> str:
+def block(header: Trail, values: Mapping[str, Any]) -> str:
     """Return a table below its header."""
     parents = header[:-1] if header[-1] == 0 else header
     names = ".".join(_key(str(step)) for step in parents)

@@ -16,7 +16,6 @@ from build_pytorch.base.versions import digits, minor_version, numbers, order, u
 from build_pytorch.matrix.compatibility import compiles, cuda_window
 from build_pytorch.matrix.field_types import Fault, Trail, quoted, wrong
 from build_pytorch.matrix.source_tables import (
-    CUDA_PACKAGES,
     CompanionSource,
     CudaPackages,
     CudaToolkit,
@@ -138,24 +137,17 @@ def _cuda(release: Release, cuda: CudaToolkit, pin: Pin) -> Iterator[Fault]:
         allowed = f"{oldest} or newer for CUDA {cuda.version}"
         yield ("cuda", "driver"), wrong(quoted(cuda.driver), allowed)
     if cuda.packages_from:
-        for key, what in _cuda_packages(release, cuda, cuda.packages_from):
+        for key, what in _cuda_packages(release, cuda.packages_from):
             yield ("cuda", "packages_from", key), what
 
 
-def _cuda_packages(
-    release: Release, cuda: CudaToolkit, packages: CudaPackages
-) -> Iterator[tuple[str, str]]:
-    """The other source of CUDA packages is a repository at a revision, or copies with digests."""
+def _cuda_packages(release: Release, packages: CudaPackages) -> Iterator[tuple[str, str]]:
+    """The other source of CUDA packages is a repository at a revision, or a folder of copies."""
     for field in ("owner", "repo", "rev"):
         if packages.is_copied and getattr(packages, field):
             yield field, wrong("a value beside folder", "a repository or copies")
         if not (packages.is_copied or getattr(packages, field)):
             yield field, "missing; add it, or folder for copies in this repository"
-    copies = {cuda.package_file(name) for name in CUDA_PACKAGES} if packages.is_copied else set()
-    if packages.digests.keys() != copies:
-        fix = "`invoke vendor cuda-packages --from DIR` writes them"
-        what = wrong(", ".join(packages.digests) or "none", ", ".join(sorted(copies)) or "none")
-        yield "digests", f"{what}; {fix}"
     if packages.is_copied and not is_for_recipes(packages.folder):
         yield "folder", wrong(quoted(packages.folder), "a folder of copies, such as releases/cuda")
     if any(f"{packages.folder}/".startswith(f"{each}/") for each in release.variant_folders):

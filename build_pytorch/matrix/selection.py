@@ -146,7 +146,7 @@ def on_hardware(
             if name not in known:
                 hint = near_miss(name, known) or f"; there are {', '.join(known)}"
                 if name in known_hardware.load().gpu:
-                    hint = f"; `invoke add {name}` adds it"
+                    hint = f"; docs/how-to/add-a-gpu.md says how to add {name}"
                 raise BuildPytorchError(f'{option}: "{name}" is not in matrix.toml{hint}')
     found = tuple(
         package

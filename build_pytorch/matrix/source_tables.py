@@ -330,8 +330,6 @@ class CudaPackages(HashedTable, frozen=True, kw_only=True):
     same_of: ft.NoRev40 = ""  #: revision whose four packages are those of the pin
     unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a download
     folder: ft.CopiesFolder = ""  #: folder with the copies; not with owner
-    origin: ft.NoText = ""  #: where the copies are from
-    digests: dict[ft.FileName, ft.Digest] = {}  #: digest of each copy
 
     @property
     def is_copied(self) -> bool:

@@ -20,7 +20,6 @@ class NewVersions(Struct, frozen=True, kw_only=True):
     python: field_types.Python3 | None = None
     commit: NightlyCommit | None = None  #: the new source of a nightly
     without: tuple[str, ...] = ()  #: companions to leave out
-    gpus: tuple[str, ...] = ()  #: for a new release, the GPU architectures that it takes; all
 
     @property
     def words(self) -> str:

@@ -1,7 +1,7 @@
 """One move of a release: new versions in, changed values of matrix.toml out, each with its reason.
 
-Pure. `invoke bump` writes the values over the release; `invoke add release` and `invoke bump --as`
-write them beside it, into a new release that is like it.
+Pure. `invoke bump` writes the values over the release; `invoke bump --as` writes them beside it,
+into a new release that is like it.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@
   }
 
   function commandsOf(build) {
-    if (build.command) return [el("dl", { class: "commands" }, command("Add it", build.command, "Writes matrix.toml and the recipe; then build it."))];
+    if (build.command) return [el("dl", { class: "commands" }, command("Add it", build.command, "Lines for matrix.toml, or the command that makes them; then run `invoke all` and build it."))];
     const { environment, package: name, attribute } = named(build.package);
     return [
       el("p", { class: "facts" }, "A recipe", ...(facts.repository ? [" of ", el("a", { href: facts.repository }, "this repository")] : []),

@@ -23,12 +23,11 @@ from typing import Any, Final
 from unittest import mock
 
 from conftest import Project, copied_project, run_in_process
-from test_cuda_packages import sibling
 from world import Site, World, kill_session, programs, served, wait_until
 
 from build_pytorch.base import digest
 from build_pytorch.base.files import TEMPORARY
-from build_pytorch.cli import matrix_change, vendor
+from build_pytorch.cli import matrix_change
 from build_pytorch.sources import move_checks
 
 KILLED: Final = -9
@@ -244,12 +243,8 @@ def builds(world: World, dice: random.Random, count: int) -> Counter[str]:
 # --- commands that change matrix.toml ---
 
 CHANGES: Final = {
-    "add": ["add", "cuda13_0/sm89-armv9"],
-    "add release": ["add", "release", "other", "--like", "cuda12_8", "--python", "3.12"],
-    "remove": ["remove", "cuda12_8/sm61-avx", "cuda13_0/sm90-avx2"],
-    "remove release": ["remove", "cuda12_8"],
+    "bump --as": ["bump", "--release", "cuda12_8", "--python", "3.12", "--as", "other"],
     "bump": ["bump", "--release", "cuda13_0", "--torch", "2.11.0", "--python", "3.12"],
-    "vendor": ["vendor", "cuda-packages", "--release", "nightly"],
 }
 """A command line of each command that writes matrix.toml and other files; for a whole matrix."""
 
@@ -267,11 +262,8 @@ class ChangeKiller:
     Downloads and verification, which write nothing, are left out.
     """
 
-    def __init__(self, project: Project, command: str, folder: Path) -> None:
+    def __init__(self, project: Project, command: str) -> None:
         self.project, self.words = project, CHANGES[command]
-        if command == "vendor":
-            source = sibling(folder / "sibling", "8.8")
-            self.words = [*self.words, "--from", str(source)]
         project.commit()
         self.old = project.snapshot()
         code, self.points = self.run(0)
@@ -310,8 +302,8 @@ class ChangeKiller:
     def run_again(self) -> tuple[int, str]:
         """Run the command to its end. Return the exit code and what it says."""
         with contextlib.ExitStack() as patches:
-            for module in (matrix_change, vendor):
-                verified = mock.patch.object(module, "verify_planned", return_value=Verified)
+            for module in (matrix_change,):
+                verified = mock.patch.object(module, "_verify_planned", return_value=Verified)
                 patches.enter_context(verified)
             for name in ("check_upstream", "fetch_changed"):
                 nothing = mock.patch.object(move_checks, name, return_value=())
@@ -349,7 +341,7 @@ def changes(command: str, dice: random.Random, count: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as name:
         project = copied_project(Path(name) / "project", is_whole=True)
-        killer = ChangeKiller(project, command, Path(name))
+        killer = ChangeKiller(project, command)
         for point in drawn(dice, killer.points, count):
             left = killer.kill(point)
             assert left in {"new", "old"}, f"{command}, killed at {point}: {left}"

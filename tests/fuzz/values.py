@@ -200,7 +200,7 @@ def check_recipes(matrix: Matrix, texts: Mapping[str, str], what: str) -> dict[s
             packages = release.cuda.packages_from if release.cuda else None
             if packages and packages.is_copied:
                 written |= {
-                    f"{packages.folder}/{it}": whole_matrix.COPIES[it] for it in packages.digests
+                    f"{packages.folder}/{it}": text for it, text in whole_matrix.COPIES.items()
                 }
         for path, text in written.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)

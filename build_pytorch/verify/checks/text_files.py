@@ -7,7 +7,6 @@ from typing import Final, Literal
 
 from msgspec import structs
 
-from build_pytorch.base import digest, files
 from build_pytorch.base.console import counted
 from build_pytorch.base.errors import ToolError
 from build_pytorch.base.file_plan import recipes_elsewhere
@@ -116,33 +115,6 @@ def stale_hash(context: Context) -> Iterator[Finding]:
             found = f"{table}: no hash yet; recipes evaluate, and cannot be built"
             finding = context.matrix_finding(f"[{table}]", found, expected, fix)
             yield structs.replace(finding, severity="warning")
-
-
-@CHECKS.add(
-    "Copied files with CUDA packages are those that matrix.toml records",
-    why="A copy that changed since then builds with packages that nobody chose.",
-    fix="restore the file from Git; or move it away, then run `invoke vendor cuda-packages --from "
-    "DIR`, which replaces no edited copy",
-)
-def copied_packages(context: Context) -> Iterator[Finding]:
-    for key, release in context.matrix.releases.items():
-        packages = release.cuda.packages_from if release.cuda else None
-        if packages is None:
-            continue
-        for name, wanted in packages.digests.items():
-            path = f"{packages.folder}/{name}"
-            copy = f"run `invoke vendor cuda-packages --from DIR --release {key}`"
-            fix = f"restore the file from Git; or move it away, then {copy}"
-            try:
-                data = files.read_below(context.root, path, files.LARGEST_TEXT)
-            except FileNotFoundError:
-                yield Finding("no such file", f"a file with {wanted}", path=path, fix=copy)
-            except OSError as error:
-                found = f"cannot be read: {error.strerror}"
-                yield Finding(found, f"a file with {wanted}", path=path, fix=fix)
-            else:
-                if (found := digest.of_bytes(data)) != wanted:
-                    yield Finding(found, wanted, path=path, fix=fix)
 
 
 def _no_suffix(suffix: str, why: str) -> None:
