@@ -243,7 +243,6 @@ def test_phases_and_ninjas_steps_are_followed(sm90: Variant) -> None:
     assert fed(sm90, ["*** Configuring CMake..."]).phase == "configure"
     progress = fed(sm90, ["x", "[17/7213] Building CXX object a.o"])
     assert (progress.phase, progress.done, progress.total) == ("build", 17, 7213)
-    assert progress.pace.done == 17
 
     # The small run of ninja by setup.py is not counted.
     progress = fed(sm90, ["[3/4] Generating ATen declarations_yaml"])

@@ -23,11 +23,10 @@ from build_pytorch.build.build_backend import BuildBackend, BuildCommand, BuildS
 from build_pytorch.build.build_display import BuildDisplay
 from build_pytorch.build.build_plan import BuildPlan
 from build_pytorch.build.build_process import Attempt, BuildProcess, Ending
-from build_pytorch.build.forecast import PlannedBuild
 from build_pytorch.build.log_rules import RULES, LogRule
-from build_pytorch.build.pace import Duration
 from build_pytorch.build.run_loop import BuildRun
 from build_pytorch.build.schedule import Schedule
+from build_pytorch.build.usual_times import UsualTime
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix.log_format import LogLine
 from build_pytorch.nix.store import NixSettings
@@ -269,8 +268,8 @@ def test_a_plain_stream_gets_a_line_for_each_phase_and_tenth(attempt: Attempt) -
             display.show([attempt])
     shown = [line.split(",")[0] for line in stream.getvalue().splitlines()]
     assert shown[0] == "cpu-avx2: configure"
-    assert shown[1] == "cpu-avx2: build [1/100]"
-    assert shown[2:] == [f"cpu-avx2: build [{n}0/100]" for n in range(1, 11)]
+    assert shown[1] == "cpu-avx2: build step 1 of 100"
+    assert shown[2:] == [f"cpu-avx2: build step {n}0 of 100" for n in range(1, 11)]
 
 
 def test_a_plain_stream_repeats_a_line_after_five_minutes_without_news(attempt: Attempt) -> None:
@@ -294,23 +293,23 @@ def test_a_terminal_gets_a_table_and_messages_above_it(
         display.show([attempt])
         display.say("a message\x1b[2J")
     text = stream.getvalue()
-    assert re.search(r"cpu-avx2 +build \[30/90\] +0:00", text)
+    assert re.search(r"cpu-avx2 +build step 30 of 90 +0:00", text)
     assert "a message\\x1b[2J" in text
     assert "\x1b]0;" not in text
     assert "\\x1b]0;title\\x07" in text
 
 
-def test_a_dumb_terminal_gets_plain_lines_with_the_time_left(
+def test_a_dumb_terminal_gets_plain_lines_with_the_usual_time(
     attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "dumb")
     stream = Terminal()
     see(attempt, "Running phase: buildPhase")
-    hours = Duration(3600, 7200, 7200)
-    planned = PlannedBuild(step=attempt.step, seconds=hours, reason="", is_recorded=True)
-    with BuildDisplay(Screen(stream), {attempt.step.name: planned}) as display:
+    see(attempt, "[812/1559] Building CXX object a.o")
+    with BuildDisplay(Screen(stream), {attempt.step.name: UsualTime(9660, 3)}) as display:
         display.show([attempt])
-    assert stream.getvalue() == "cpu-avx2: build, 0:00, 1:00:00 to 2:00:00 left\n"
+    said = "cpu-avx2: build step 812 of 1,559, 0:00, the last three of its kind took 2:41:00\n"
+    assert stream.getvalue() == said
 
 
 def test_a_lost_terminal_is_no_error(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,22 +166,3 @@ def test_the_last_lines_of_a_program_are_returned_or_why_it_is_missing() -> None
     assert asyncio.run(run_tail(["sh", "-c", "seq 9; echo; exit 2"], 2)) == (2, ["8", "9"])
     with pytest.raises(ToolError, match="no-such-program: not found; put it on PATH"):
         asyncio.run(run_tail(["no-such-program"]))
-
-
-def test_memory_is_that_of_all_descendants_but_those_of_given_names() -> None:
-    """Programs that only wait for builders do not count as builders."""
-
-    async def main() -> list[int]:
-        program = await StreamedProcess.start(["bash", "-c", "sleep 4248 & wait"])
-        task = asyncio.create_task(program.run(lambda _: None))
-        for _ in range(100):  # until `sleep` runs
-            await asyncio.sleep(0.1)
-            if program.memory(("bash",)):
-                break
-        found = [program.memory(without) for without in ((), ("bas",), ("bash", "sleep"))]
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return found
-
-    every, waiting, none = asyncio.run(main())
-    assert every > waiting > none == 0

@@ -128,16 +128,6 @@ class StreamedProcess:
             with contextlib.suppress(psutil.Error):
                 member.kill()
 
-    def memory(self, without: tuple[str, ...] = ()) -> int:
-        """Return the bytes that the program and its descendants hold; 0 where that is unknown.
-
-        Processes whose name begins with a text of `without` do not count.
-        """
-        with contextlib.suppress(psutil.Error):
-            family = [each for each in self._family() if not each.name().startswith(without)]
-            return sum(member.memory_info().rss for member in family)
-        return 0
-
     def _family(self) -> list[psutil.Process]:
         with contextlib.suppress(psutil.Error):
             program = psutil.Process(self.pid)

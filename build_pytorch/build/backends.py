@@ -140,10 +140,6 @@ class RemoteBackend(NixBackend):
         number = len({uri for step in steps for uri in step.builders})
         return f"on {counted(number, 'builder')}" if number else "here: no builder takes a build"
 
-    def slots(self, jobs: int) -> int:
-        """Return how many builds the builders run at once."""
-        return sum(machine.jobs for machine in self.machines) or jobs
-
     def builders(self, variant: Variant, derivation: Derivation | None) -> tuple[str, ...]:
         """Return the addresses of the machines that may build a variant."""
         takers = self._takers(variant, derivation)

@@ -121,10 +121,6 @@ class BuildBackend:
         """Return where these builds run, for the head of the plan; empty for this machine."""
         return ""
 
-    def slots(self, jobs: int) -> int:
-        """Return how many builds run at once, `jobs` of them here."""
-        return jobs
-
     def warnings(self, steps: Sequence[Step]) -> Iterator[str]:  # noqa: ARG002 - for others
         """Yield what a user should know before these builds begin."""
         yield from ()

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from build_pytorch.base.console import Clock, Screen, clock, visible
 from build_pytorch.build.build_process import Attempt
-from build_pytorch.build.forecast import PlannedBuild
-from build_pytorch.build.pace import Earlier, time_left
+from build_pytorch.build.usual_times import UsualTime
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -22,16 +21,13 @@ _QUIET: Final = 300.0  #: seconds without news after which a plain line is repea
 
 
 class BuildDisplay:
-    """Shows builds on a stream while its context lasts.
-
-    `expected`: what earlier builds say, by name of the step.
-    """
+    """Shows builds on a stream while its context lasts. `usual`: times by name of the step."""
 
     def __init__(
-        self, screen: Screen, expected: Mapping[str, PlannedBuild], now: Clock = time.monotonic
+        self, screen: Screen, usual: Mapping[str, UsualTime], now: Clock = time.monotonic
     ) -> None:
         self.screen = screen
-        self.expected = expected
+        self.usual = usual
         self.now = now
         self._live: Live | None = None
         self._next = 0.0
@@ -108,13 +104,9 @@ class BuildDisplay:
         self.say(f"{attempt.step.id}: {', '.join(filter(None, self._cells(attempt)))}")
 
     def _cells(self, attempt: Attempt) -> tuple[str, str, str]:
-        """Return the phase with its steps, the time it took, and an estimate of the rest."""
-        progress = attempt.progress
-        steps = f" [{progress.done}/{progress.total}]" if progress.total else ""
-        now, before = time.monotonic(), self.expected.get(attempt.step.name)
-        earlier = Earlier(before.seconds, before.curve) if before else Earlier()
-        left = time_left(progress.pace, progress.total, now, attempt.seconds, earlier)
-        words = f"{left.words} left" if left else ""
-        if progress.done < progress.total and (silent := progress.pace.silent(now)):
-            words = f"no step for {clock(silent)}"
-        return f"{progress.phase or 'waiting'}{steps}", clock(attempt.seconds), words
+        """Return the phase with ninja's counter, the time it took, and what it usually takes."""
+        progress, usual = attempt.progress, self.usual.get(attempt.step.name)
+        phase = progress.phase or "waiting"
+        if progress.total:
+            phase += f" step {progress.done:,} of {progress.total:,}"
+        return phase, clock(attempt.seconds), usual.text if usual else ""

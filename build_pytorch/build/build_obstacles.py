@@ -23,7 +23,6 @@ from build_pytorch.base.console import counted, grouped, some
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Tree, plan_text
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
-from build_pytorch.build.forecast import BuildHistory
 from build_pytorch.generate import rendering
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Matrix, Package, Variant
@@ -244,19 +243,6 @@ def few_cores(limits: Sequence[Build], jobs: int) -> Iterator[str]:
 def most_cores(limits: Sequence[Build], jobs: int) -> int:
     """Return the compile jobs of each build that memory and CPUs allow for so many at once."""
     return min(build.cores(_memory() / jobs, usable_cpus() // jobs) for build in limits)
-
-
-def limits(
-    steps: Sequence[Step], history: BuildHistory, jobs: int
-) -> tuple[tuple[Build, ...], list[str]]:
-    """Return the limits of builds, each once, and why they are not those of the matrix."""
-    found: dict[Build, None] = {}
-    notes: dict[str, None] = {}
-    for step in steps:
-        limit, note = history.limits(step.package, _memory() / jobs)
-        found[limit] = None
-        notes[note] = None
-    return tuple(found), [note for note in notes if note]
 
 
 def temporary_folder() -> Path:

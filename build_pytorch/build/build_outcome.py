@@ -169,10 +169,9 @@ class BuildRecord:
         )
         self._append(event)
 
-    def ended(self, attempt: Attempt, outcome: BuildOutcome, peak_memory: int) -> None:
+    def ended(self, attempt: Attempt, outcome: BuildOutcome) -> None:
         """Record what became of an attempt, and report a cache that had too little."""
         step, progress = attempt.step, attempt.progress
-        is_built = outcome.state is BuildState.BUILT
         release, name = step.subject
         hits, misses = self._cache_counts(attempt)
         self._report_losses(attempt, hits, misses)
@@ -190,12 +189,10 @@ class BuildRecord:
             cause=outcome.cause,
             message=outcome.message,
             steps=progress.total,
-            peak_memory=peak_memory,
             where=outcome.where,
             shared=step.reads_seeds,
             cache_hits=hits,
             cache_misses=misses,
-            curve=progress.pace.curve(progress.total, hits) if is_built else (),
             local_packages=step.local_packages,
         )
         self._append(event)

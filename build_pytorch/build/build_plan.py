@@ -17,9 +17,9 @@ from build_pytorch.build.backends import choose_backend
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
 from build_pytorch.build.changed_recipes import OTHER_RECIPE, with_causes
 from build_pytorch.build.first_error import fails_again
-from build_pytorch.build.forecast import BuildHistory, Forecast, forecast
 from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.build.schedule import with_companions
+from build_pytorch.build.usual_times import UsualTime, usual_times
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import Seed, SharedWork, core_hours, seeds_of, shared_work
 from build_pytorch.matrix.tables import Build, Work
@@ -42,14 +42,20 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
     backend: BuildBackend
     jobs: int = 1
     cores: int = 0
-    limits: tuple[Build, ...] = ()  #: of the builds, with the memory that earlier ones needed
-    forecast: Forecast = Forecast()
+    limits: tuple[Build, ...] = ()  #: of the builds
+    usual: Mapping[str, UsualTime] = {}  #: by name of the step
     work: SharedWork | None = None  #: of a shared build
 
     @property
     def memory(self) -> float:
         """Memory in GiB that the builds need that run at once."""
         return max((limit.memory(self.jobs, self.cores) for limit in self.limits), default=0.0)
+
+    @property
+    def hours(self) -> float:
+        """Hours of the whole run; a build of unknown time counts as none."""
+        seconds = [usual.seconds for usual in self.usual.values()]
+        return max(sum(seconds) / self.jobs, *seconds, 0.0) / 3600
 
     @property
     def disk(self) -> float:
@@ -108,40 +114,40 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         backend=backend,
         work=_shared_work(matrix, steps, settings) if settings.share else None,
     )
-    history = BuildHistory(chain.from_iterable(events.values()), matrix.packages)
-    return _with_limits(plan, history, results, there, matrix.work)
+    plan = _with_limits(plan, results, there)
+    estimates = _estimates(plan, matrix.work)
+    recorded = chain.from_iterable(events.values())
+    return replace(plan, usual=usual_times(recorded, matrix.packages, plan.builds, estimates))
 
 
-def _with_limits(
-    plan: BuildPlan,
-    history: BuildHistory,
-    results: _Results,
-    there: set[str],
-    work: Work | None,
-) -> BuildPlan:
-    """Return a plan with memory, compile jobs and hours of its builds, and what they lack here.
+def _with_limits(plan: BuildPlan, results: _Results, there: set[str]) -> BuildPlan:
+    """Return a plan with memory and compile jobs of its builds, and what they lack here.
 
-    `there`: outputs that the store has. `work`: that of the matrix.
+    `there`: outputs that the store has.
     """
     backend, building, obstacles = plan.backend, plan.builds, plan.obstacles
     settings, jobs = backend.settings, max(1, min(backend.settings.jobs, len(building)))
     here = [step for step in building if not step.where] or building
-    limits, of_memory = build_obstacles.limits(here, history, jobs)
+    limits = tuple(dict.fromkeys(step.variant.build for step in here))
     if building and not obstacles:
         obstacles = tuple(_obstacles(building, backend, results, there, limits))
     cores = (settings.cores or build_obstacles.most_cores(limits, jobs)) if building else 0
-    own = {s.name: core_hours(s.variant, work) for s in building if s.is_variant}
-    hours = plan.work.core_hours if plan.work else own
-    of_memory = [] if settings.cores else of_memory
     return replace(
         plan,
         obstacles=tuple(dict.fromkeys(obstacles)),
-        warnings=(*plan.warnings, *_warnings(building, backend, limits), *of_memory),
+        warnings=(*plan.warnings, *_warnings(building, backend, limits)),
         jobs=jobs,
         cores=cores,
         limits=limits,
-        forecast=forecast(history, building, cores, backend.slots(jobs), hours),
     )
+
+
+def _estimates(plan: BuildPlan, work: Work | None) -> dict[str, float]:
+    """Return the seconds of builds here by name, as matrix.toml estimates them."""
+    here = [step for step in plan.builds if not step.builders]
+    hours = {s.name: core_hours(s.variant, work) for s in here if s.is_variant}
+    hours = plan.work.core_hours if plan.work else hours
+    return {s.name: 3600 * hours[s.name] / plan.cores for s in here if s.name in hours}
 
 
 def _evaluated(

@@ -39,7 +39,7 @@ that is killed leaves the folder.
 """
 
 _KEPT: Final = "\t"  #: control characters of a build's output that its log keeps
-_MEMORY_EVERY: Final = 5.0  #: seconds between two measurements of a build's memory
+_MEMORY_EVERY: Final = 5.0  #: seconds between two measurements of the free memory
 KILLED: Final = (137, -9)  #: exit codes of a program that was killed: of shells, of Python
 _GIB: Final = 1 << 30
 _PUSHES: Final = 4  #: results that are signed and copied at the same time
@@ -107,7 +107,6 @@ class BuildProcess:
     ) -> None:
         self.attempts = list(attempts)  #: those that are not concluded
         self.command = command
-        self.peak_memory = 0  #: bytes
         self._least_free = psutil.virtual_memory().available  #: of the machine while it ran
         self._oom_kills = _oom_kills()
         self.ending = Ending.NONE
@@ -131,7 +130,7 @@ class BuildProcess:
             for attempt in self._all:
                 attempt.write([f"$ {shlex.join(argv)}"])
             program = await StreamedProcess.start(argv, cwd=self._root, env=self.command.env)
-            helpers += map(asyncio.create_task, (self._measure(program), self._terminate(program)))
+            helpers += map(asyncio.create_task, (self._measure(), self._terminate(program)))
             code = await program.run(self._take)
             self._explain_kill(code)
             return code
@@ -162,10 +161,8 @@ class BuildProcess:
         for attempt, written in texts.items():
             attempt.write(written)
 
-    async def _measure(self, program: StreamedProcess) -> None:
+    async def _measure(self) -> None:
         while True:
-            memory = await asyncio.to_thread(program.memory, store.NOT_BUILDERS)
-            self.peak_memory = max(self.peak_memory, memory)
             self._least_free = min(self._least_free, psutil.virtual_memory().available)
             await asyncio.sleep(_MEMORY_EVERY)
 

@@ -32,7 +32,6 @@ from build_pytorch.build.log_rules import (
     LogRule,
     is_interesting,
 )
-from build_pytorch.build.pace import Pace
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.nix.log_format import LogLine, hash_mismatches
 
@@ -91,7 +90,6 @@ class BuildProgress:
         self.phase = ""
         self.done = 0
         self.total = 0  #: steps of the main run of ninja
-        self.pace = Pace()
         self.began = 0.0  #: when the variant's own build began, on the caller's clock
         self.where = ""
         self.kept = ""  #: folder of the failed build that Nix kept
@@ -137,7 +135,7 @@ class BuildProgress:
             self.kept = kept[1]
         self.tail.append(text)
         self.lines += 1
-        self._follow(line, text, now, own=own)
+        self._follow(line, text, own=own)
         if any(map(text.__contains__, _OF_HASHES)):
             self._mismatches.append(text[:500])
         rule = None
@@ -188,7 +186,7 @@ class BuildProgress:
             self._matches[rule.id] = self.latest
         return rule if rule.stops else None
 
-    def _follow(self, line: LogLine, text: str, now: float, *, own: bool) -> None:
+    def _follow(self, line: LogLine, text: str, *, own: bool) -> None:
         """Follow phases, steps of ninja, and signs that the build went on after a failure."""
         if own or line.derivation:
             self.first_error.see(text)
@@ -198,7 +196,7 @@ class BuildProgress:
         elif text[0] == "[" and (step := _NINJA.match(text)):
             self._in_failed_step = False
             self._part = "importing" if self._part == "importing" else "compiling"
-            self._step(int(step[1]), int(step[2]), now)
+            self._step(int(step[1]), int(step[2]))
         elif text.startswith(FAILED_STEP):
             self._in_failed_step = True  # ninja ends, when the other jobs have ended
         elif phase := phase_of(text):
@@ -206,13 +204,12 @@ class BuildProgress:
         elif self._matches and self.phase in _LATE_PHASES and _PASSED.search(text[:200]):
             self._forget_failures()
 
-    def _step(self, done: int, total: int, now: float) -> None:
+    def _step(self, done: int, total: int) -> None:
         if done > total or total < _PREPARATION:
             return
         if total != self.total and done == 1:  # another run
             self._forget_ends()
         self.done, self.total = done, total
-        self.pace.see(now, done)
         self.phase, self._part = "build", "compiling"
 
     def _enter(self, phase: str) -> None:

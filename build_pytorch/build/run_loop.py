@@ -172,7 +172,7 @@ class BuildRun:
                 is_expected = isinstance(problem, BuildPytorchError)
                 what = "" if is_expected else f"internal error: {type(problem).__name__}: "
                 outcome = outcome_of(attempt, BuildState.FAILED, f"{what}{problem}")
-                self._record.ended(attempt, outcome, 0)
+                self._record.ended(attempt, outcome)
                 self._report(outcome)
 
     async def _conclude_finished(self, process: BuildProcess) -> None:
@@ -202,7 +202,7 @@ class BuildRun:
         step, created = attempt.step, attempt.created
         outputs = await asyncio.to_thread(self.plan.backend.outputs, step, created, code)
         outcome = decide(attempt, code, outputs, was_ended=process.ending is not Ending.NONE)
-        self._record.ended(attempt, outcome, 0 if attempt.is_shared else process.peak_memory)
+        self._record.ended(attempt, outcome)
         if not self._is_repeated(process, outcome):
             if outcome.cause == HASH_MISMATCH:
                 self.fixable.append(self.settings.root / attempt.log)

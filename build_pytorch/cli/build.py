@@ -8,7 +8,6 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +15,16 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from build_pytorch.base import files, paths
-from build_pytorch.base.console import Screen, clock, counted, folded, print_json, visible
+from build_pytorch.base.console import (
+    Screen,
+    clock,
+    counted,
+    folded,
+    grouped,
+    print_json,
+    some,
+    visible,
+)
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
     EXIT_FINDINGS,
@@ -32,9 +40,9 @@ from build_pytorch.build.build_obstacles import check_cache
 from build_pytorch.build.build_outcome import BuildOutcome, BuildState
 from build_pytorch.build.build_plan import BuildPlan, make_plan
 from build_pytorch.build.run_loop import BuildRun
+from build_pytorch.build.usual_times import UsualTime
 from build_pytorch.cli import forecast_report, prefetch
 from build_pytorch.cli.commands import BuildOptions, PrefetchOptions
-from build_pytorch.cli.forecast_report import ForecastDocument, next_moment, print_forecast
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.nix import binary_caches, store
@@ -67,6 +75,8 @@ class StepRow(Struct, frozen=True, kw_only=True):
     reason: str | UnsetType = UNSET
     where: str | UnsetType = UNSET
     derivation: str | UnsetType | None = UNSET
+    hours: float | UnsetType = UNSET  #: that a build is expected to take
+    hours_from: str | UnsetType = UNSET  #: earlier builds, or the estimate
     outcome: BuildState | UnsetType = UNSET
     seconds: float | UnsetType = UNSET
     cause: str | UnsetType | None = UNSET
@@ -81,7 +91,7 @@ class BuildDocument(Struct, frozen=True, kw_only=True):
     backend: str
     jobs: int
     cores: int
-    forecast: ForecastDocument
+    hours: float  #: of the whole run; builds of unknown time count as none
     caches: CacheReport | UnsetType = UNSET
     memory_gib: float
     disk_gib: float
@@ -101,8 +111,6 @@ def _settings(options: BuildOptions) -> BuildSettings:
     backends.fitting(options.backend, is_remote=bool(options.builders))
     if options.secret_key and not options.copy_to:
         raise BuildPytorchError("--secret-key signs what --copy-to pushes; name the cache, too")
-    if options.until and not options.dry_run:
-        raise BuildPytorchError("--until: only with --dry-run; a run does not end by the clock")
     if options.caches and not options.dry_run:
         raise BuildPytorchError("--caches: only with --dry-run; a run asks the caches itself")
     if options.share and options.backend not in {"", NixBackend.name}:
@@ -121,19 +129,16 @@ def run(options: BuildOptions) -> int:
     """
     screen = Screen(sys.stderr if options.json else sys.stdout)
     settings = _settings(options)
-    now = datetime.now().astimezone()
-    until = next_moment(options.until, now)
     outcomes: dict[str, BuildOutcome] = {}
     for _ in range(_MOST_ROUNDS):
         matrix = matrix_reader.load(options.root)
         plan = make_plan(matrix, _selected(matrix, options), settings)
-        forecast = forecast_report.document(plan.forecast, now, until)
         _print_plan(screen, plan, verbose=options.verbose)
         if options.dry_run:
-            print_forecast(screen, plan.forecast, now, until)
+            _print_hours(screen, plan)
         reason = _reason_against(plan)
         if reason or options.dry_run:
-            return _end_without_builds(screen, plan, forecast, options, reason)
+            return _end_without_builds(screen, plan, options, reason)
         build_run, ended = _carried_out(screen, plan)
         # After a fix a variant may be the same build as another one.
         current = {step.name for step in plan.steps if step.action == "up to date"}
@@ -149,7 +154,7 @@ def run(options: BuildOptions) -> int:
     if options.json:
         ended_by = build_run.ended_by
         code_of_run = 128 + ended_by if ended_by else code
-        print_json(_document(plan, forecast, outcomes, code_of_run), sys.stdout)
+        print_json(_document(plan, outcomes, code_of_run), sys.stdout)
     if build_run.ended_by:
         signal.raise_signal(build_run.ended_by)
     return code
@@ -158,14 +163,13 @@ def run(options: BuildOptions) -> int:
 def _end_without_builds(
     screen: Screen,
     plan: BuildPlan,
-    forecast: ForecastDocument,
     options: BuildOptions,
     reason: BuildPytorchError | None,
 ) -> int:
     """Print the document of a plan that is not carried out. Raises the reason, if there is one."""
     caches = _asked_caches(screen, plan) if options.caches else None
     if options.json:
-        document = _document(plan, forecast, {}, EXIT_BAD_INPUT if reason else EXIT_OK)
+        document = _document(plan, {}, EXIT_BAD_INPUT if reason else EXIT_OK)
         print_json(replace(document, caches=caches or UNSET), sys.stdout)
     if reason:
         raise reason
@@ -176,9 +180,8 @@ def _carried_out(screen: Screen, plan: BuildPlan) -> tuple[BuildRun, list[BuildO
     """Carry a plan out. Returns the run and what became of its builds. Raises WriteError."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # builds go on without their terminal
     gc.enable()  # the entry point disables it for short commands; a run takes days
-    builds, settings = plan.forecast.builds, plan.backend.settings
-    expected = {build.step.name: build for build in builds if build.is_recorded}
-    with only_run(settings.root), BuildDisplay(screen, expected) as display:
+    settings = plan.backend.settings
+    with only_run(settings.root), BuildDisplay(screen, plan.usual) as display:
         build_run = BuildRun(plan, settings, display)
         return build_run, build_run.run()
 
@@ -246,8 +249,8 @@ def _print_plan(screen: Screen, plan: BuildPlan, *, verbose: bool) -> None:
     if where := plan.backend.place(plan.builds):
         how += f", {where}"
     elif plan.cores:
-        hours = plan.forecast.end.likely / 3600
-        how += f", {counted(plan.cores, 'core')} each, about {hours:.1f} hours in all"
+        how += f", {counted(plan.cores, 'core')} each, about {plan.hours:.1f} hours in all"
+        how += " (estimate)" if any(not usual.builds for usual in plan.usual.values()) else ""
         how += f"; {plan.memory:.0f} GiB of memory and {plan.disk:.0f} GiB of disk needed"
     screen.fold("Plan: ", how, "bold")
     if work := plan.work:
@@ -260,6 +263,17 @@ def _print_plan(screen: Screen, plan: BuildPlan, *, verbose: bool) -> None:
     screen.plan(rows, _COLOURS, verbose=verbose)
     for warning in plan.warnings:
         screen.fold("  note        ", warning, "yellow", indent=14)
+
+
+def _print_hours(screen: Screen, plan: BuildPlan) -> None:
+    """Print how long each build is expected to take, and what that comes from."""
+    texts = {
+        name: f"{usual.seconds / 3600:.1f} hours, {usual.source}"
+        for name, usual in plan.usual.items()
+    }
+    rows = grouped((texts.get(step.name, "unknown time"), step.id) for step in plan.builds)
+    for text, ids in rows.items():
+        screen.fold("  ", f"{text}: {some(ids)}", indent=6)
 
 
 def _print_outcomes(
@@ -285,7 +299,7 @@ def _print_outcomes(
     screen.line("; ".join(parts))
 
 
-def _fields(step: Step, outcome: BuildOutcome | None) -> dict[str, Any]:
+def _fields(step: Step, usual: UsualTime | None, outcome: BuildOutcome | None) -> dict[str, Any]:
     """Return the fields of a row that say what a run does with a step, and what became of it."""
     fields: dict[str, Any] = {
         "action": step.action,
@@ -293,6 +307,8 @@ def _fields(step: Step, outcome: BuildOutcome | None) -> dict[str, Any]:
         "where": step.where,
         "derivation": step.derivation.drv_path if step.derivation else None,
     }
+    if usual:
+        fields |= {"hours": round(usual.seconds / 3600, 2), "hours_from": usual.source}
     if outcome:
         fields |= {
             "outcome": outcome.state,
@@ -305,12 +321,13 @@ def _fields(step: Step, outcome: BuildOutcome | None) -> dict[str, Any]:
     return fields
 
 
-def _document(
-    plan: BuildPlan, forecast: ForecastDocument, outcomes: dict[str, BuildOutcome], code: int
-) -> BuildDocument:
+def _document(plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int) -> BuildDocument:
     """Return the document of --json."""
     work = plan.work
-    fields = {step.name: _fields(step, outcomes.get(step.name)) for step in plan.steps}
+    fields = {
+        step.name: _fields(step, plan.usual.get(step.name), outcomes.get(step.name))
+        for step in plan.steps
+    }
     seeds = [
         StepRow(
             name=seed.name,
@@ -326,7 +343,7 @@ def _document(
         backend=plan.backend.name,
         jobs=plan.jobs,
         cores=plan.cores,
-        forecast=forecast,
+        hours=round(plan.hours, 2),
         memory_gib=plan.memory,
         disk_gib=plan.disk,
         obstacles=plan.obstacles,

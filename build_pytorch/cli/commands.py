@@ -169,8 +169,7 @@ class BuildOptions(SomeOptions, frozen=True):
     ] = ""
     secret_key: Annotated[_File, "FILE", "sign what is pushed with this key"] = None
     share: Annotated[bool, "compile what variants have in common once (backend nix)"] = False
-    dry_run: Annotated[bool, "show the plan and when it is done, and build nothing"] = False
-    until: Annotated[str, "HH:MM", "with --dry-run: what will be built by then"] = ""
+    dry_run: Annotated[bool, "show the plan and its hours, and build nothing"] = False
     caches: Annotated[
         bool, "with --dry-run: ask binary caches for dependencies, name what is compiled (network)"
     ] = False

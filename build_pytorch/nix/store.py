@@ -21,10 +21,6 @@ NIX_BUILD: Final = "nix-build"
 NIX_INSTANTIATE: Final = "nix-instantiate"
 NIX_STORE: Final = "nix-store"
 
-NOT_BUILDERS: Final = ("nix", "flox", ".flox")
-"""How the names of programs begin that evaluate and wait for builders. The builders of a daemon are
-no descendants of ours: the memory of such a build is unknown."""
-
 _NIX_COMMAND: Final = (NIX, "--extra-experimental-features", "nix-command")
 
 

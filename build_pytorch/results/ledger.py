@@ -84,8 +84,6 @@ class Ended(Event, tag="ended", frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
     steps: int = 0
     """Number of ninja steps."""
-    peak_memory: int = 0
-    """Bytes; 0 if unknown."""
     where: str = ""
     """The remote builder; empty for this machine."""
     shared: bool = False
@@ -93,8 +91,6 @@ class Ended(Event, tag="ended", frozen=True, kw_only=True, omit_defaults=True):
     """Objects from a compiler cache; 0 without one, and if the build did not get that far."""
     cache_misses: int = 0
     """Objects that a build with a compiler cache compiled itself."""
-    curve: tuple[float, ...] = ()
-    """Seconds of compiling after which each hundredth of the steps was done; empty: unknown."""
     local_packages: str = ""
     """The local checkout that CUDA packages came from; nobody else could build this result."""
 

@@ -1,0 +1,76 @@
+"""How long builds take: the last ones of their kind in the ledger, else matrix.toml's estimate."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from build_pytorch.base.console import clock
+from build_pytorch.build.build_backend import Step
+from build_pytorch.build.schedule import kind_of
+from build_pytorch.matrix.model import Package
+from build_pytorch.results.evidence import subject_of
+from build_pytorch.results.ledger import HOST, AnyEvent, Ended
+
+_LAST: Final = 3  #: builds of a kind that count
+_SHORT: Final = 60.0  #: seconds; a shorter build without steps only found its result
+_LONGEST: Final = 1e8  #: seconds; a longer build in the ledger is a mistake
+_SOURCES: Final = (
+    "estimate of matrix.toml",
+    "the last of its kind",
+    "the last two of its kind",
+    "the last three of its kind",
+)
+
+
+class UsualTime(Struct, frozen=True):
+    """Seconds of a build: the median of so many earlier builds, an estimate without any."""
+
+    seconds: float
+    builds: int = 0
+
+    @property
+    def source(self) -> str:
+        """What the seconds come from."""
+        return _SOURCES[self.builds]
+
+    @property
+    def text(self) -> str:
+        """Such as `the last three of its kind took 2:41:00`; empty for an estimate."""
+        return f"{self.source} took {clock(self.seconds)}" if self.builds else ""
+
+
+def usual_times(
+    events: Iterable[AnyEvent],
+    packages: Iterable[Package],
+    steps: Sequence[Step],
+    estimates: Mapping[str, float],
+) -> dict[str, UsualTime]:
+    """Return how long steps take, by name; what was never built and has no estimate is left out.
+
+    Builds of this machine count, by release, group and companion. `estimates`: seconds by name.
+    """
+    kinds = {subject_of(package): kind_of(package) for package in packages}
+    built: dict[object, list[float]] = {}
+    whole = (event for event in events if isinstance(event, Ended) and _is_whole(event))
+    for event in sorted(whole, key=lambda event: event.at):
+        key = kinds.get(event.subject, event.subject), event.shared
+        built.setdefault(key, []).append(event.seconds)
+    found = {}
+    for step in steps:
+        last = built.get((kinds.get(step.subject, step.subject), step.reads_seeds), [])[-_LAST:]
+        if last:
+            found[step.name] = UsualTime(statistics.median(last), len(last))
+        elif step.name in estimates:
+            found[step.name] = UsualTime(estimates[step.name])
+    return found
+
+
+def _is_whole(event: Ended) -> bool:
+    """Whether a package was built here, and not only found."""
+    is_long = bool(event.steps) or ("+" in event.variant and event.seconds > _SHORT)
+    is_here = event.host in {"", HOST}
+    return event.outcome == "built" and is_here and is_long and 1 <= event.seconds < _LONGEST

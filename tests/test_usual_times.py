@@ -1,0 +1,70 @@
+"""How long builds usually take: the last ones of their kind, else the estimate of the matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from build_pytorch.build.build_backend import Step
+from build_pytorch.build.usual_times import UsualTime, usual_times
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.results.evidence import subject_of
+from build_pytorch.results.ledger import Ended
+
+
+def usual(matrix: Matrix, name: str, *builds: tuple[str, float, dict[str, Any]]) -> UsualTime:
+    """The usual time of a package with an estimate of 7 s, after builds of others, newest first."""
+    packages = {package.id: package for package in matrix.packages}
+    events = []
+    for day, (id_, seconds, fields) in enumerate(builds):
+        release, variant = subject_of(packages[id_])
+        at = f"2026-11-{28 - day}"
+        values = {"at": at, "digest": "d", "attempt": at, "outcome": "built", "steps": 1559}
+        subject = {"release": release, "variant": variant, "seconds": seconds}
+        events.append(Ended(**{**values, **subject, **fields}))
+    step = Step(package=packages[name], action="build", reason="", digest="d")
+    return usual_times(events, matrix.packages, [step], {step.name: 7.0})[step.name]
+
+
+def test_the_median_of_the_last_three_of_a_kind(matrix: Matrix) -> None:
+    builds = (40.0, 60.0, 50.0, 9000.0)
+    for count, (seconds, text) in enumerate(
+        [
+            (40, "the last of its kind took 0:40"),
+            (50, "the last two of its kind took 0:50"),
+            (50, "the last three of its kind took 0:50"),
+            (50, "the last three of its kind took 0:50"),
+        ],
+        1,
+    ):
+        found = usual(matrix, "cpu-avx2", *(("cpu-avx512", s, {}) for s in builds[:count]))
+        assert (found.seconds, found.text) == (seconds, text)
+
+
+@pytest.mark.parametrize(
+    ("id_", "seconds", "fields"),
+    [
+        ("sm90-avx2", 40.0, {}),
+        ("cpu-avx2+torchvision", 90.0, {}),
+        ("cpu-avx2", 1e9, {}),
+        ("cpu-avx2", 0.1, {}),
+        ("cpu-avx2", 40.0, {"outcome": "failed"}),
+        ("cpu-avx2", 40.0, {"outcome": "interrupted"}),
+        ("cpu-avx2", 40.0, {"steps": 0}),
+        ("cpu-avx2", 40.0, {"host": "another machine"}),
+    ],
+)
+def test_what_is_no_whole_build_of_the_kind_here_leaves_the_estimate(
+    matrix: Matrix, id_: str, seconds: float, fields: dict[str, Any]
+) -> None:
+    found = usual(matrix, "cpu-avx2", (id_, seconds, fields))
+    assert found == UsualTime(7.0)
+    assert (found.source, found.text) == ("estimate of matrix.toml", "")
+
+
+def test_a_companion_has_no_steps_of_ninja_and_counts_after_a_minute(matrix: Matrix) -> None:
+    name = "cpu-avx2+torchvision"
+    built = ("cpu-avx512+torchvision", 90.0, {"steps": 0})
+    assert usual(matrix, name, built) == UsualTime(90.0, 1)
+    assert usual(matrix, name, (built[0], 50.0, {"steps": 0})) == UsualTime(7.0)
