@@ -36,14 +36,17 @@ _ROW: Final = r"(?m)^\| *`([0-9.]+)` *\| *`(>=)?([0-9.]+)` *\|"
 
 def versions_of(package: str, oldest: str) -> list[str]:
     """Return the final versions of a package from one on, the oldest first. Raises ToolError."""
-    said = process.capture([*_PIP, "index", "versions", package, "--json", *_WHEEL]).stdout
-    found = (v for v in json.loads(said)["versions"] if re.fullmatch("[0-9.]+", v))
+    # pip 23 has no --json here; the line is the same in pip 26.
+    said = process.capture([*_PIP, "index", "versions", package, *_WHEEL]).stdout
+    listed = re.search("(?m)^Available versions: (.*)$", said)
+    found = (v for v in (listed[1].split(", ") if listed else ()) if re.fullmatch("[0-9.]+", v))
     return sorted((v for v in found if numbers(v) >= numbers(oldest)), key=order)
 
 
 def metadata_of(package: str, version: str) -> dict[str, Any]:
     """Return the metadata of a wheel, which is not downloaded itself. Raises ToolError."""
     argv = [*_PIP, "install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet"]
+    argv += ["--target", "."]  # pip 23 wants it for another platform; nothing is written
     argv += [*_WHEEL, *(word for name in _PLATFORMS for word in ("--platform", name))]
     report = process.capture([*argv, "--report", "-", f"{package}=={version}"]).stdout
     (installed,) = json.loads(report)["install"]
