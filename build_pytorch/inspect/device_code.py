@@ -108,7 +108,7 @@ def check_device_code(target: Target, result: PartResult, progress: Progress) ->
         result.passed = []
         return
     present = [name for name in product.device_code if name in holding]
-    expected = _expected(target, gpu, (present or product.device_code)[0])
+    expected = expected_code(target, gpu, (present or product.device_code)[0])
     if not present:
         result.passed += [] if holding else [expected.library]
         cpu_only = f"no device code in any library: this {product.title} is CPU-only"
@@ -117,19 +117,53 @@ def check_device_code(target: Target, result: PartResult, progress: Progress) ->
     undecided = []
     for number, (name, elf) in enumerate(holding.items()):
         progress(f"device code of {name}", number, len(holding))
-        objects, reason = _with_owners(elf.path, fatbin.device_objects(elf), expected)
-        undecided += [f"{name}: {reason}"] if reason else []
-        owners = grouped((each.owner or "no functions", each) for each in objects)
-        result.figures[name] = {
-            **_figures(objects),
-            "owners": {owner: _figures(held) for owner, held in sorted(owners.items())},
-        }
-        _check_own(name, objects, expected, result)
-        _check_bundled(name, objects, gpu, result)
+        objects, fault = fatbin.device_objects(elf), ""
+        names = [{expected.product}] * len(objects)  # nothing else is linked into a companion
+        if expected.product == _OWN:
+            try:
+                names = fatbin.symbol_owners(elf.path, objects, owner_of)
+            except ToolError as error:
+                fault, names = str(error).splitlines()[0], [{_UNKNOWN}] * len(objects)
+        if unknown := judge_library(name, objects, names, expected, gpu, result):
+            undecided.append(f"{name}: {unknown}" + (f": {fault}" if fault else ""))
     result.reason = "; ".join(undecided)
 
 
-def _expected(target: Target, gpu: GpuArchitecture, library: str) -> ExpectedCode:
+def judge_library(  # noqa: PLR0913, PLR0917 - a library, what is expected of it, and the result
+    library: str,
+    objects: Sequence[DeviceObject],
+    names: Sequence[set[str]],
+    expected: ExpectedCode,
+    gpu: GpuArchitecture,
+    result: PartResult,
+) -> str:
+    """Judge the objects of a library and return what could not be decided, or "".
+
+    `names`: what the symbols of each object say of its owner. Objects of an unknown owner whose
+    architectures are right count as PyTorch's.
+    """
+    owned = []
+    for each, held in zip(objects, names, strict=True):
+        owner = min(held, key=[*_TABLE.owners, _UNKNOWN, expected.product].index, default="")
+        if owner == _UNKNOWN and expected.is_right(each):
+            owner = _OWN
+        owned.append(structs.replace(each, owner=owner))
+    owners = grouped((each.owner or "no functions", each) for each in owned)
+    result.figures[library] = {
+        **_figures(owned),
+        "owners": {owner: _figures(held) for owner, held in sorted(owners.items())},
+    }
+    _check_own(library, owned, expected, result)
+    _check_bundled(library, owned, gpu, result)
+    unknown = owners.get(_UNKNOWN)
+    if not unknown:
+        return ""
+    number = f"{counted(len(unknown), 'object')} of {len(owned)}"
+    return f"the owner of {number} cannot be told, with code for {_counts(unknown)}"
+
+
+def expected_code(target: Target, gpu: GpuArchitecture, library: str) -> ExpectedCode:
+    """Return what a target's own device code must be; `library` must have some."""
     codes, release = tuple(map(sm_code, gpu.capabilities)), target.variant.release
     cuda, torch = release.cuda.version if release.cuda else "0", release.torch.version
     added = (
@@ -158,33 +192,6 @@ def owner_of(symbol: str) -> str:
     """Return the owner whose pattern is found in the name of a function."""
     owners = _TABLE.owners.items()
     return next((name for name, owner in owners if re.search(owner.symbol, symbol)), _UNKNOWN)
-
-
-def _with_owners(
-    library: Path, objects: Sequence[DeviceObject], expected: ExpectedCode
-) -> tuple[list[DeviceObject], str]:
-    """Return the objects with their owners, and what could not be decided.
-
-    Objects of an unknown owner whose architectures are right count as PyTorch's. Nothing else is
-    linked into a companion, so all objects are its own.
-    """
-    reason, names = "", [{expected.product}] * len(objects)
-    if expected.product == _OWN:
-        try:
-            names = fatbin.symbol_owners(library, objects, owner_of)
-        except ToolError as fault:
-            reason, names = f": {str(fault).splitlines()[0]}", [{_UNKNOWN}] * len(objects)
-    owned = []
-    for each, held in zip(objects, names, strict=True):
-        owner = min(held, key=[*_TABLE.owners, _UNKNOWN, expected.product].index, default="")
-        if owner == _UNKNOWN and expected.is_right(each):
-            owner = _OWN
-        owned.append(structs.replace(each, owner=owner))
-    unknown = [each for each in owned if each.owner == _UNKNOWN]
-    if not unknown:
-        return owned, ""
-    number = f"{counted(len(unknown), 'object')} of {len(objects)}"
-    return owned, f"the owner of {number} cannot be told, with code for {_counts(unknown)}{reason}"
 
 
 def _check_own(
