@@ -231,7 +231,7 @@ def test_the_hand_written_canonical_recipe_builds_the_right_package(project: Pro
     name = "pytorch-python313-cuda13_0-sm120-avx512.nix"
     (project.pkgs / name).write_bytes((LEGACY / name).read_bytes())
     findings = verified(project).findings
-    # Without a manual entry, release.nix passes it an argument that it does not have.
+    # release.nix passes it an argument that it does not have.
     assert {f.check for f in findings if f.severity == "error"} == {"eval-release-nix"}
     # Its MAX_JOBS has no effect, and its import leaves the system to the machine.
     # It has not what later builds taught: CUPTI, a stub by path, a log with the steps of Ninja,

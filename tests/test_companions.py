@@ -427,18 +427,6 @@ def test_a_ci_job_names_the_companions_of_its_variants(project: Project) -> None
     assert job["companions"] == "torchvision,torchaudio"
 
 
-def test_a_companion_recipe_that_is_written_by_hand_is_kept(project: Project) -> None:
-    recipe = "torchvision-python313-cuda13_0-sm90-avx2.nix"
-    place = project.root / "companions/.flox/pkgs" / recipe
-    place.write_text(place.read_text() + "# mine\n")
-    assert project.invoke("phase2").returncode == 1
-    kept = f'\n[[release.cuda13_0.manual]]\nfile = "{recipe}"\nreason = "a patch of ours"\n'
-    matrix = project.root / "matrix.toml"
-    matrix.write_text(matrix.read_text() + kept)
-    assert project.invoke("phase2").returncode == 0
-    assert place.read_text().endswith("# mine\n")
-
-
 def test_a_folder_that_git_ignores_is_refused_before_anything_is_written(project: Project) -> None:
     project.commit()
     (project.root / ".gitignore").write_text("hidden/\n")

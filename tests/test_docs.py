@@ -76,15 +76,6 @@ def test_the_page_of_a_release_has_every_variant_and_why_one_is_impossible(
         assert f"`{variants[0].package}` to `{variants[-1].package}`" in page
 
 
-def test_a_pair_without_a_host_is_named_with_its_reason(project: Project) -> None:
-    group = 'gpu = ["sm110", "sm121"]\ncpu = ["armv8_2", "armv9"]\n'
-    pair = 'impossible = [{ gpu = "sm121", cpu = "armv8_2", reason = "GB10 is an ARMv9" }]\n'
-    project.edit("matrix.toml", group, group + pair)
-    assert project.invoke("phase5").returncode == 0
-    page = (project.root / "docs/reference/releases/cuda13_0.md").read_text()
-    assert "\n- sm121-armv8_2: GB10 is an ARMv9\n" in page
-
-
 def test_the_notes_have_a_section_for_each_fix_with_its_signature() -> None:
     notes = (PROJECT / NOTES).read_text()
     for signature in (

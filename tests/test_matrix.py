@@ -25,8 +25,7 @@ from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.field_types import Trail, dotted, misfits
 from build_pytorch.matrix.hashed_sources import FAKE
 from build_pytorch.matrix.matrix_reader import TomlLines
-from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.tables import Manual
+from build_pytorch.matrix.model import Matrix
 
 TEXT = ONE
 TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
@@ -54,9 +53,8 @@ def line_of(fragment: str) -> int:
     return TEXT[: TEXT.index(fragment)].count("\n") + 1
 
 
-def test_a_group_may_have_a_folder_and_pairs_that_no_machine_has() -> None:
-    pair = 'impossible = [{ gpu = "sm110", cpu = "armv9", reason = "no Thor has SVE2" }]'
-    own = f'cpu = ["armv8_2", "armv9"]\nfolder = "arm/{{release}}/.flox/pkgs"\n{pair}'
+def test_a_group_may_have_a_folder() -> None:
+    own = 'cpu = ["armv8_2", "armv9"]\nfolder = "arm/{release}/.flox/pkgs"'
     text = TEXT.replace("sm110-armv8_2.nix", "sm90-avx2.nix")  # of the clean-up list
     text = text.replace("sm110-armv9.nix", "sm90-avx512.nix")
     found = matrix_reader.parse(text.replace('cpu = ["armv8_2", "armv9"]', own, 1))
@@ -69,14 +67,6 @@ def test_a_group_may_have_a_folder_and_pairs_that_no_machine_has() -> None:
         }
         <= set(found.folders)
     )
-    assert all(found.releases["cuda13_0"].place_of(manual_of(it)) == it.path for it in moved)
-    by_id = {package.id: package.impossible for package in found.packages}
-    assert by_id["sm110-armv9"] == by_id["sm110-armv9+torchvision"] == "no Thor has SVE2"
-    assert by_id["sm110-armv8_2"] is None
-
-
-def manual_of(package: Package) -> Manual:
-    return Manual(file=f"{package.package}.nix", reason="a test")
 
 
 def test_the_matrix_makes_44_variants_in_the_order_of_its_groups(matrix: Matrix) -> None:
@@ -148,12 +138,6 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(matrix: Matrix) ->
         ("max_jobs = 32", "max_jobs = 32.0", "build.max_jobs", "found 32.0; allowed: a number"),
         ("hosts.x86_64-linux = [", "hosts.x86-64-linux = [", "x86-64-linux", '"x86_64-linux"?'),
         ('cpu = ["armv8_2", "armv9"]', "cpu = []", "group[1].cpu", "found []"),
-        (
-            '"armv9"]\n',
-            '"armv9"]\nimpossible = [{ gpu = "sm110", cpu = "avx", reason = "old" }]\n',
-            "group[1].impossible[0].cpu",
-            'found "avx"; allowed: armv8_2, armv9',
-        ),
         (
             'kind = "cpu-only"',
             'kind = "cpu-only"\nfolder = ".flox/pkgs/arm"',
@@ -656,7 +640,7 @@ def test_every_key_is_in_the_reference_with_its_meaning() -> None:
         "[release.NAME.nixpkgs]": "pin retired config",
         "[[rule]]": "id when effect reason source checked until unconfirmed",
         "[release.NAME.build.closure_gib]": "gpu cpu",
-        "[[release.NAME.group]]": "title kind platform gpu cpu folder impossible blas acl without",
+        "[[release.NAME.group]]": "title kind platform gpu cpu folder blas acl without",
         "[[builder]]": "uri platforms key jobs speed features host_key",
         "[gpu.NAME]": "capability also ptx family hosts first_cuda last_cuda later_cuda"
         " codegen_base driver"

@@ -16,7 +16,6 @@ from conftest import (
     PROJECT,
     Project,
     error_line,
-    needs_nix,
     run_in_process,
     unfolded,
 )
@@ -52,7 +51,7 @@ def checkout(legacy: Path, still: Project) -> Project:
 def test_the_phases_turn_the_legacy_checkout_into_the_44(project: Project, legacy: Path) -> None:
     done = project.invoke("all", "--root", str(legacy))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"(?m)^Total: .* 1 kept, 4 skipped$", done.stdout)
+    assert re.search(r"(?m)^Total: .* 1 kept, 3 skipped$", done.stdout)
     assert names(legacy) == names(PROJECT)
     assert len(names(legacy)) == 44
     for name in names(legacy):
@@ -273,121 +272,6 @@ def test_the_mode_of_a_file_stays(project: Project) -> None:
     project.edit("matrix.toml", '"Zen and newer"', '"Zen"')
     assert project.invoke("phase4").returncode == 0
     assert recipe.stat().st_mode & 0o777 == 0o640
-
-
-# --- recipes and packages that people write ---
-
-MANUAL = """
-[[release.cuda13_0.manual]]
-file = "{file}"
-reason = "for the small machine"
-"""
-
-
-def manual(project: Project, file: str, waive: str = "") -> None:
-    with (project.root / "matrix.toml").open("a") as matrix:
-        matrix.write(MANUAL.format(file=file) + waive)
-
-
-def findings(project: Project, severity: str, only: str = "") -> list[dict[str, str]]:
-    done = project.invoke("verify", "--json", *(["--only", only] if only else []))
-    document = json.loads(done.stdout)
-    assert document["exit_code"] == done.returncode
-    return [finding for finding in document["findings"] if finding["severity"] == severity]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("old", ["# CPU: AVX2", "# Digest of", "# pytorch-python313-cpu-avx2"])
-def test_one_entry_keeps_an_edited_recipe(project: Project, old: str) -> None:
-    project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", old, f"{old} or so")
-    text = project.recipe("cpu-avx2").read_text()
-    assert project.invoke("phase4").returncode == 1
-    manual(project, "pytorch-python313-cpu-avx2.nix")
-    for argv in (["all"], ["phase4", "--force"]):
-        done = project.invoke(*argv)
-        assert done.returncode == 0, done.stdout
-        assert "written by hand: for the small machine" in said(done)
-        assert project.recipe("cpu-avx2").read_text() == text
-    assert findings(project, "error") == []
-    (note,) = findings(project, "note")
-    assert (note["check"], note["found"]) == ("generated-recipes", "a text written by hand")
-    assert "1 note" in said(project.invoke("verify", "-v"))
-
-
-@needs_nix
-def test_release_nix_imports_a_kept_recipe_as_it_is(project: Project) -> None:
-    project.recipe("cpu-avx2").write_text('{ }: "anything"\n')
-    manual(project, "pytorch-python313-cpu-avx2.nix")
-    assert project.invoke("phase5").returncode == 0
-    argv = ["nix-instantiate", "--eval", "release.nix", "-A", "pytorch-python313-cpu-avx2"]
-    done = subprocess.run(argv, cwd=project.root, capture_output=True, text=True, check=False)
-    assert done.stdout == '"anything"\n', done.stderr
-
-
-def test_a_kept_recipe_is_checked_and_single_checks_can_be_waived(project: Project) -> None:
-    name = "pytorch-python313-cuda13_0-sm90-avx2.nix"
-    project.edit(f".flox/pkgs/{name}", '"9.0"', '"8.9"')
-    manual(project, name)
-    (error,) = findings(project, "error", "gpu-arch")
-    assert error["check"] == "gpu-arch"
-    manual_waiver = 'waive = { gpu-arch = "tried on an L40" }\n'
-    project.edit("matrix.toml", 'small machine"\n', f'small machine"\n{manual_waiver}')
-    assert findings(project, "error", "gpu-arch") == []
-    (waived,) = findings(project, "note", "gpu-arch")
-    assert "(waived: tried on an L40)" in waived["found"]
-    assert "(waived: tried on an L40)" in said(project.invoke("verify", "--only", "gpu-arch"))
-    shown = project.invoke("verify", "--only", "gpu-arch", "--github").stdout
-    assert shown.count("::notice ") == 1
-
-
-def test_a_waiver_of_no_check_is_bad_input(project: Project) -> None:
-    manual(project, "pytorch-python313-cpu-avx2.nix", 'waive = { gpu-arc = "a typing error" }\n')
-    assert 'waives "gpu-arc", no check; did you mean "gpu-arch"?' in error_line(
-        project.invoke("verify")
-    )
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        (MANUAL.format(file="a.nix") + MANUAL.format(file="a.nix"), "twice"),
-        (MANUAL.format(file="../a.nix"), "without .."),
-        (MANUAL.format(file=f"{PREFIX}sm120-avx.nix"), "once, in cleanup or manual"),
-        (MANUAL.format(file="a.nix") + 'waive = { pname = "x" }\n', "no check looks at"),
-    ],
-)
-def test_a_wrong_entry_is_bad_input(project: Project, entry: str, message: str) -> None:
-    with (project.root / "matrix.toml").open("a") as matrix:
-        matrix.write(entry)
-    said = error_line(project.invoke("all"))
-    assert message in said
-    assert "release.cuda13_0.manual[" in said
-
-
-@pytest.mark.slow
-def test_foreign_packages_are_neither_touched_nor_reported(project: Project) -> None:
-    own = {"tool.nix": "{ hello }: hello\n", "mine/default.nix": "broken {", "mine/x.patch": "x"}
-    for name, text in own.items():
-        path = project.pkgs / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    assert project.invoke("all").returncode == 1
-    manual(project, "tool.nix")
-    manual(project, "mine")
-    done = project.invoke("all", "--force")
-    assert done.returncode == 0, done.stdout
-    for name, text in own.items():
-        assert name not in done.stdout
-        assert (project.pkgs / name).read_text() == text
-    assert findings(project, "note") == []
-
-
-def test_a_missing_kept_recipe_begins_as_the_generated_one(project: Project) -> None:
-    text = project.recipe("cpu-avx2").read_text()
-    project.recipe("cpu-avx2").unlink()
-    manual(project, "pytorch-python313-cpu-avx2.nix")
-    assert project.invoke("phase4").returncode == 0
-    assert project.recipe("cpu-avx2").read_text() == text
 
 
 # --- variants that leave the matrix ---

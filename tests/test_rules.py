@@ -1,4 +1,4 @@
-"""Rules, pins, inherited releases and settings: what they change, and what is refused."""
+"""Rules, pins and inherited releases: what they change, and what is refused."""
 
 from __future__ import annotations
 
@@ -399,49 +399,6 @@ def test_the_same_names_are_allowed_in_another_catalog() -> None:
     assert len(matrix.of_release("other")) == 57
     with pytest.raises(BuildPytorchError, match="is ambiguous: cuda12_8/sm61-avx, other/sm61-avx"):
         select(matrix, ["pytorch-python313-cuda12_8-sm61-avx"])
-
-
-# --- settings ---
-
-SETTING = """
-[[release.cuda12_8.setting]]
-variants = ["sm61-*", "CPU-only ARM"]
-max_jobs = 8
-environment = { USE_X = "0" }
-cmake_flags = ["-DUSE_Y=OFF"]
-without = [{ rule = "no-avx2-kernels", reason = "setup.py does not read them" }]
-"""
-
-
-def test_a_setting_changes_the_variants_that_it_names(tmp_path: Path) -> None:
-    matrix = matrix_reader.parse(WHOLE + SETTING)
-    changed = [v for v in matrix.variants if v.effects.max_jobs == 8]
-    assert [v.id for v in changed] == [
-        "cuda12_8/sm61-avx",
-        "cuda12_8/sm61-avx2",
-        "cuda12_8/cpu-armv8_2",
-        "cuda12_8/cpu-armv9",
-    ]
-    text = recipes.render(matrix)[changed[0].path]
-    for part in ("MAX_JOBS=8", 'ninjaFlags = [ "-j8" ]', "export USE_X=0", '"-DUSE_Y=OFF"'):
-        assert part in text
-    assert "CXX_AVX2_FOUND" not in text
-    assert [w.reason for w in changed[0].effects.off] == ["setup.py does not read them"]
-    write_recipes(tmp_path, matrix)
-    only = ["matrix", "text", "syntax", "evaluation"]
-    result = verification.verify(matrix, tmp_path, variants=changed, only=only[1:])
-    assert [f.found for f in result.findings] == []
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ('"sm61-*"', '"sm62-*"', 'setting[0].variants[0]: found "sm62-*", which names no variant'),
-        ('"no-avx2-kernels"', '"no-avx"', 'setting[0].without[0].rule: found "no-avx"; allowed: '),
-    ],
-)
-def test_a_setting_of_nothing_is_an_error(old: str, new: str, says: str) -> None:
-    assert says in error_of(WHOLE + SETTING.replace(old, new))
 
 
 # --- the age of facts ---

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path, PurePath
 from typing import Final, Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from build_pytorch.base import digest, files, git, outputs, paths
 from build_pytorch.base.console import WIDTH, Screen, grouped, visible
@@ -182,14 +182,6 @@ def _origin(current: str, text: str) -> str:
         is_copy = current.partition("\n")[0] != text.partition("\n")[0]
         return "generated for another file and copied here" if is_copy else _GENERATED
     return "edited by hand" if digest.has_digest(current) else _HAND_WRITTEN
-
-
-def plan_kept(tree: Tree, path: str, text: str, reason: str) -> Change:
-    """Plan a file that is written by hand: `text` is only for a file that is missing."""
-    change = plan_text(tree, path, text)
-    if change.old is None or change.action is Action.UNCHANGED:
-        return change
-    return structs.replace(change, action=Action.KEPT, reason=f"written by hand: {reason}")
 
 
 def plan_delete(tree: Tree, path: str, reason: str) -> Change | None:

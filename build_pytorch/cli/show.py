@@ -23,8 +23,6 @@ from build_pytorch.matrix.tables import (
     CpuIsa,
     GpuArchitecture,
     Release,
-    VariantSetting,
-    WithoutRule,
 )
 from build_pytorch.results.ledger import Ended, Published, Tested
 from build_pytorch.results.package_selection import chosen_package
@@ -86,9 +84,7 @@ class ShowDocument(Struct, frozen=True, kw_only=True):
     cpu: CpuIsa
     recipe: ShownRecipe
     rules: tuple[dict[str, Any], ...]
-    rules_off: tuple[WithoutRule, ...]
     rules_ended: tuple[str, ...]
-    settings: tuple[VariantSetting, ...]
     max_jobs: int
     missing_hashes: tuple[tuple[str, str], ...]
     state: ShownState
@@ -134,10 +130,8 @@ def _document(matrix: Matrix, state: PackageState, recipe: Change) -> ShowDocume
         cpu=variant.cpu,
         recipe=convert(recipe, ShownRecipe, from_attributes=True),
         rules=tuple(_set_keys(to_builtins(rule)) for rule in variant.effects.rules),
-        rules_off=variant.effects.off,
         rules_ended=_ended(matrix, variant),
-        settings=tuple(rules.settings_of(variant)),
-        max_jobs=variant.effects.max_jobs,
+        max_jobs=variant.release.build.max_jobs,
         missing_hashes=package.untaken_hashes,
         state=convert(state, ShownState, from_attributes=True),
         commands=_commands(matrix, state),
@@ -220,7 +214,7 @@ def _facts(
 
 
 def _rules(matrix: Matrix, variant: Variant, *, verbose: bool) -> Iterator[tuple[str, str]]:
-    """Yield the rules and settings; a line without a name continues the one above."""
+    """Yield the rules; a line without a name continues the one above."""
     if not verbose and variant.effects.rules:
         yield "rules", ", ".join(rule.id for rule in variant.effects.rules)
     for rule in variant.effects.rules if verbose else ():
@@ -228,13 +222,8 @@ def _rules(matrix: Matrix, variant: Variant, *, verbose: bool) -> Iterator[tuple
         yield "", f"{rule.reason} ({rule.source}, checked {rule.checked})"
         if rule.unconfirmed:
             yield "", f"not confirmed: {rule.unconfirmed}"
-    for off in variant.effects.off:
-        yield "rule off", f"{off.rule}: {off.reason}"
     for name in _ended(matrix, variant):
         yield "rule ended", f"{name}: its `until` holds"
-    for setting in rules.settings_of(variant):
-        keys = to_builtins(setting).items()
-        yield "setting", ", ".join(f"{key} = {value}" for key, value in keys if value)
 
 
 def _source(source: str) -> str:

@@ -13,7 +13,6 @@ from build_pytorch.base.file_plan import (
     Tree,
     is_generated_for,
     plan_delete,
-    plan_kept,
     plan_text,
     recipes_elsewhere,
 )
@@ -53,10 +52,8 @@ def _entries(matrix: Matrix, names: Iterable[str]) -> dict[str, Cleanup]:
 
 
 def plan_recipe(matrix: Matrix, tree: Tree, package: Package, text: str) -> Change:
-    """Plan the recipe of a package, which matrix.toml may leave to a person. Raises LinkError."""
+    """Plan the recipe of a package. Raises LinkError."""
     path = package.path
-    if manual := matrix.manual.get(path):
-        return plan_kept(tree, path, text, manual.reason)
     entry = _entries(matrix, matrix.releases).get(path)
     action: Literal["refuse", "rewrite", "keep"] = "refuse"
     if entry and entry.action != "delete":
@@ -80,7 +77,7 @@ def _other_files(matrix: Matrix, tree: Tree, names: Sequence[str]) -> Iterator[C
         folders.append(paths.NIXPKGS_IMPORTS)
     for folder in dict.fromkeys(folders):
         for path in files.walk_below(tree.root, folder):
-            if path in known or matrix.is_foreign(path):
+            if path in known:
                 continue
             yield _leftover(tree, path) or Change(
                 path=path, action=Action.UNKNOWN, reason="not in matrix.toml; left alone"

@@ -82,20 +82,11 @@ def release_nix(matrix: Matrix, texts: Mapping[str, str]) -> str:
     `texts` are those of the recipes by path. Raises TemplateError if one has no import.
     """
     names: dict[str, str] = {}
-    imported: dict[str, str | None] = {}
-    manual = matrix.manual
+    imported: dict[str, str] = {}
     for path, variants in nixpkgs_imports(matrix, texts).items():
-        name = f"nixpkgs_{PurePath(path).stem}"
-        # A recipe that is written by hand may import another nixpkgs, or in no way.
-        for variant in variants:
-            imported[variant.attribute] = None if variant.path in manual else name
-            if variant.path not in manual:
-                names[path] = name
-    own = {
-        package: [seed for seed in found if imported[seed.variant.attribute]]
-        for package, found in seeds_of(matrix.variants).items()
-        if imported[package]
-    }
+        names[path] = f"nixpkgs_{PurePath(path).stem}"
+        imported |= dict.fromkeys((variant.attribute for variant in variants), names[path])
+    own = seeds_of(matrix.variants)
     seeds = {seed.name: seed for found in own.values() for seed in found}
     return render_file(
         matrix.root,

@@ -59,12 +59,12 @@ def _references(spec: MatrixFile) -> Iterator[tuple[Trail, str, Collection[str]]
         for position, key in enumerate(rule.effect.without):
             yield ("rule", index, "effect", "without", position), key, build_features()
     for name, release in spec.release.items():
-        for trail, key, known in _references_of(release, tables, [r.id for r in spec.rule]):
+        for trail, key, known in _references_of(release, tables):
             yield ("release", name, *trail), key, known
 
 
 def _references_of(
-    release: Release, tables: Mapping[str, Collection[str]], rule_ids: Collection[str]
+    release: Release, tables: Mapping[str, Collection[str]]
 ) -> Iterator[tuple[Trail, str, Collection[str]]]:
     yield ("nixpkgs", "pin"), release.nixpkgs.pin, tables["pin"]
     for position, left_out in enumerate(release.without):
@@ -79,12 +79,6 @@ def _references_of(
         for kind in ("gpu", "cpu"):
             for position, key in enumerate(getattr(group, kind)):
                 yield ("group", index, kind, position), key, tables[kind]
-            for position, pair in enumerate(group.impossible):
-                place = ("group", index, "impossible", position, kind)
-                yield place, getattr(pair, kind), getattr(group, kind)
-    for index, setting in enumerate(release.setting):
-        for position, without in enumerate(setting.without):
-            yield ("setting", index, "without", position, "rule"), without.rule, rule_ids
 
 
 def contradictions(spec: MatrixFile) -> Iterator[Fault]:
@@ -239,9 +233,6 @@ def collisions(
         if release.notes and first != name:
             found = f"{quoted(release.notes)}, the notes of release.{first} as well"
             yield (*at, "notes"), wrong(found, "a file of its own")
-        yield from _below(
-            at, _unused_settings(release, [v for v in variants if v.release is release])
-        )
         yield from _below(at, _listed_files(release, recipes))
         groups = [(n, g.folder) for n, g in enumerate(release.group) if g.folder]
         places: list[tuple[Trail, str]] = [(("group", index), folder) for index, folder in groups]
@@ -290,29 +281,14 @@ def _shared_names(packages: Sequence[Package]) -> Iterator[Fault]:
             yield place, wrong(found, "other names or another catalog")
 
 
-def _unused_settings(release: Release, variants: Sequence[Variant]) -> Iterator[Fault]:
-    """Yield patterns of the settings of a release that name none of its variants."""
-    for index, setting in enumerate(release.setting):
-        for position, pattern in enumerate(setting.variants):
-            if not any(rules.names(pattern, variant) for variant in variants):
-                allowed = "a pattern of ids such as sm90-*, or the title of a group"
-                what = wrong(f"{quoted(pattern)}, which names no variant", allowed)
-                yield ("setting", index, "variants", position), what
-
-
 def _listed_files(release: Release, recipes: Collection[str]) -> Iterator[Fault]:
-    """A file is once in one of the lists cleanup and manual, and its action fits its recipe."""
+    """A file is once in the list cleanup, and its action fits its recipe."""
     seen: set[str] = set()
-    files: list[tuple[Trail, str]] = [
-        *((("cleanup", index), entry.file) for index, entry in enumerate(release.cleanup)),
-        *((("manual", index), entry.file) for index, entry in enumerate(release.manual)),
-    ]
-    for at, file in files:
-        if file in seen:
-            yield (*at, "file"), wrong(f"{quoted(file)} twice", "once, in cleanup or manual")
-        seen.add(file)
     for index, entry in enumerate(release.cleanup):
         found = quoted(entry.file)
+        if entry.file in seen:
+            yield ("cleanup", index, "file"), wrong(f"{found} twice", "each file once")
+        seen.add(entry.file)
         is_recipe = f"{release.folder}/{entry.file}" in recipes
         if entry.action == "delete" and is_recipe:
             what = wrong(f"{found}, the recipe of a variant", "a file that no variant needs")
@@ -321,7 +297,3 @@ def _listed_files(release: Release, recipes: Collection[str]) -> Iterator[Fault]
             allowed = f"with action {entry.action} the recipe of a variant"
             what = wrong(f"{found}, which is no variant's recipe", allowed)
             yield ("cleanup", index, "file"), what
-    for index, manual in enumerate(release.manual):
-        if manual.waive and release.place_of(manual) not in recipes:
-            found = f"a waiver for {manual.file}, which no check looks at"
-            yield ("manual", index, "waive"), wrong(found, "the recipe of a variant")

@@ -28,10 +28,8 @@ from build_pytorch.matrix.tables import (
     CpuIsa,
     GpuArchitecture,
     Group,
-    Manual,
     Release,
     Rule,
-    WithoutRule,
     Work,
     companion_folder_of,
 )
@@ -69,17 +67,14 @@ class Phase(StrEnum):
 
 
 class Effects(Struct, frozen=True, kw_only=True):
-    """What the rules and settings of the matrix change in the recipe of a variant."""
+    """What the rules of the matrix change in the recipe of a variant."""
 
     rules: tuple[Rule, ...] = ()  #: the rules that apply, in the order of the matrix
-    off: tuple[WithoutRule, ...] = ()  #: rules that would apply and are switched off by a setting
-    environment: dict[str, str] = {}  #: variables of the rules and settings
-    own_environment: dict[str, str] = {}  #: those variables that no rule sets
+    environment: dict[str, str] = {}
     cmake_flags: tuple[str, ...] = ()
     patches: tuple[Patch, ...] = ()
     fixes: tuple[str, ...] = ()
     config: tuple[str, ...] = ()
-    max_jobs: int = 1
     blas: ft.Blas = "openblas"  #: of the group, the release or the last rule that names one
 
 
@@ -132,11 +127,9 @@ class _Recipe(Struct, frozen=True, kw_only=True, dict=True):
 
         Such a package is generated and verified, and never recommended.
         """
-        gpu, variant = self.variant.gpu, self.variant
+        gpu = self.variant.gpu
         if gpu is None or self.platform in gpu.hosts:
-            named = variant.group.impossible
-            keys = (variant.gpu_key, variant.cpu_key)
-            return next((pair.reason for pair in named if (pair.gpu, pair.cpu) == keys), None)
+            return None
         real = f"{', '.join(gpu.products)} on {' and '.join(gpu.hosts)} only"
         return f"no {self.platform} machine has {self.variant.gpu_label}: {real}"
 
@@ -454,19 +447,6 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
         """The folders of recipes of all releases, each once."""
         found = (folder for release in self.releases.values() for folder in release.folders)
         return tuple(dict.fromkeys(found))
-
-    @property
-    def manual(self) -> dict[str, Manual]:
-        """What is written by hand, by path below the root."""
-        releases = self.releases.values()
-        return {release.place_of(e): e for release in releases for e in release.manual}
-
-    def is_foreign(self, path: str) -> bool:
-        """Return whether a file is, or is in, what a person keeps beside the recipes."""
-        manual = self.manual
-        if not manual or path in {package.path for package in self.packages}:
-            return False
-        return any(path == place or path.startswith(f"{place}/") for place in manual)
 
     def of_release(self, name: str) -> tuple[Variant, ...]:
         """Return the variants of one release, in the order of its groups."""

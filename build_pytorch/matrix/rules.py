@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
@@ -18,7 +17,6 @@ from build_pytorch.matrix.tables import (
     MatrixFile,
     Release,
     Rule,
-    VariantSetting,
 )
 
 
@@ -65,44 +63,22 @@ def is_ended(rule: Rule, variant: Variant) -> bool:
     return rule.until is not None and holds(rule.until, variant)
 
 
-def settings_of(variant: Variant) -> Iterator[VariantSetting]:
-    """Yield the settings of the release that name a variant, in the order of the matrix."""
-    for setting in variant.release.setting:
-        if any(names(pattern, variant) for pattern in setting.variants):
-            yield setting
-
-
-def names(pattern: str, variant: Variant) -> bool:
-    """Return whether a pattern of a setting names a variant or its group."""
-    return pattern == variant.group.title or fnmatchcase(variant.short_id, pattern)
-
-
 def effects(variant: Variant, rules: Sequence[Rule], patches: Mapping[str, Patch]) -> Effects:
-    """Return what rules and settings change in the recipe of a variant, with the rules."""
-    settings = tuple(settings_of(variant))
-    off = {without.rule: without for setting in settings for without in setting.without}
-    matching = [r for r in rules if holds(r.when, variant) and not is_ended(r, variant)]
-    applied = [rule for rule in matching if rule.id not in off]
+    """Return what rules change in the recipe of a variant, with the rules."""
+    applied = [r for r in rules if holds(r.when, variant) and not is_ended(r, variant)]
     changes = [rule.effect for rule in applied]
-    environment = {name: value for each in changes for name, value in each.environment.items()}
-    own = {name: value for each in settings for name, value in each.environment.items()}
     blas = (variant.group.blas, variant.release.blas, *(each.blas for each in reversed(changes)))
-    jobs = [setting.max_jobs for setting in settings if setting.max_jobs]
-    flags: list[Effect | VariantSetting] = [*changes, *settings]
     fixes = dict.fromkeys(fix for each in changes for fix in each.fixes)
     if "own-capabilities" in fixes:  # of all packages, NCCL and MAGMA among them
         fixes.pop("own-libraries", None)
     return Effects(
         rules=tuple(applied),
-        off=tuple(off[rule.id] for rule in matching if rule.id in off),
-        environment=environment | own,
-        own_environment={name: own[name] for name in own if name not in environment},
-        cmake_flags=tuple(dict.fromkeys(flag for each in flags for flag in each.cmake_flags)),
+        environment={name: value for each in changes for name, value in each.environment.items()},
+        cmake_flags=tuple(dict.fromkeys(flag for each in changes for flag in each.cmake_flags)),
         patches=tuple(patches[key] for each in changes for key in each.patches),
         fixes=tuple(fixes),
         config=tuple(dict.fromkeys(option for each in changes for option in each.config)),
         blas=next(filter(None, blas), "openblas"),
-        max_jobs=(jobs or [variant.release.build.max_jobs])[-1],
     )
 
 
@@ -123,10 +99,8 @@ def problems(rules: Sequence[Rule], variants: Sequence[Variant]) -> Iterator[Rul
         if rule.id in applied:
             continue
         matching = [variant for variant in variants if holds(rule.when, variant)]
-        found, expected = f"{rule.id} is switched off everywhere", "a rule in use"
-        if not matching:
-            found, expected = f"{rule.id} applies to no variant", "a condition that holds"
-        elif all(is_ended(rule, variant) for variant in matching):
+        found, expected = f"{rule.id} applies to no variant", "a condition that holds"
+        if matching:
             found = f"{rule.id}: its `until` holds for all {len(matching)} variants of its `when`"
             expected = "no rule that is no longer needed"
         yield RuleProblem(rule, found, expected)

@@ -170,14 +170,6 @@ class Builder(TomlTable, frozen=True, kw_only=True):
         return " ".join(words).rstrip()
 
 
-class ImpossiblePair(TomlTable, frozen=True, kw_only=True):
-    """A GPU architecture and an ISA of its group that no machine has together."""
-
-    gpu: ft.Key  #: key of the GPU architecture
-    cpu: ft.Key  #: key of the CPU ISA
-    reason: ft.Text  #: why there is none; the status impossible-host has it
-
-
 class Group(TomlTable, frozen=True, kw_only=True):
     """A block of variants: each of its GPU architectures with each of its CPU ISAs."""
 
@@ -187,27 +179,9 @@ class Group(TomlTable, frozen=True, kw_only=True):
     gpu: tuple[ft.Key, ...] = ()  #: keys of GPU architectures; empty for kind cpu-only
     cpu: ft.NonEmptyKeys  #: keys of CPU ISAs of the platform
     folder: ft.Folder | None = None  #: folder of its recipes, if it is not that of the release
-    impossible: tuple[ImpossiblePair, ...] = ()  #: pairs that no machine has, beside `hosts`
     blas: ft.Blas | None = None  #: as of a rule; counts before that of the release
     acl: bool = False  #: as of a rule
     without: tuple[WithoutFeature, ...] = ()
-
-
-class WithoutRule(TomlTable, frozen=True, kw_only=True):
-    """A rule that some variants do not follow."""
-
-    rule: ft.Word  #: id of the rule
-    reason: ft.Text  #: why it is switched off
-
-
-class VariantSetting(TomlTable, frozen=True, kw_only=True):
-    """Settings of some variants of a release. Of two that set the same, the later one counts."""
-
-    variants: ft.NonEmptyTexts  #: patterns of ids such as sm90-*, or titles of groups
-    max_jobs: ft.Jobs | None = None  #: maximum number of parallel compile jobs
-    environment: dict[ft.Variable, ft.Setting] = {}  #: variables of the build's environment
-    cmake_flags: tuple[ft.CmakeFlag, ...] = ()  #: further flags for CMake
-    without: tuple[WithoutRule, ...] = ()
 
 
 class Cleanup(TomlTable, frozen=True, kw_only=True):
@@ -216,18 +190,6 @@ class Cleanup(TomlTable, frozen=True, kw_only=True):
     file: ft.FileName  #: file name in the release's folder
     action: Literal["delete", "rewrite", "keep"]  #: what phase 1 or the generator does with it
     reason: ft.Text  #: why; printed with the action
-
-
-class Manual(TomlTable, frozen=True, kw_only=True):
-    """A file or folder in the release's folder that is written by hand and never overwritten.
-
-    The recipe of a variant is verified, and its differences from the template are notes. Anything
-    else is a package of its own: no check looks at it.
-    """
-
-    file: ft.PlaceInFolder  #: path below the folder of the release, or of the companion it names
-    reason: ft.Text  #: why it is written by hand; printed with it
-    waive: ft.Waivers = {}  #: checks that the recipe of a variant need not pass
 
 
 class Release(TomlTable, frozen=True, kw_only=True):
@@ -253,10 +215,8 @@ class Release(TomlTable, frozen=True, kw_only=True):
     acl: bool = False  #: as of a rule
     build: Build
     group: Annotated[tuple[Group, ...], ft.filled("group")]
-    setting: tuple[VariantSetting, ...] = ()
     without: tuple[WithoutFeature, ...] = ()
     cleanup: tuple[Cleanup, ...] = ()
-    manual: tuple[Manual, ...] = ()
 
     @property
     def environment(self) -> str:
@@ -312,25 +272,6 @@ class Release(TomlTable, frozen=True, kw_only=True):
         own = self.companion_folders.values()
         beside = map(companion_folder_of, self.variant_folders)
         return tuple(dict.fromkeys((*self.variant_folders, *own, *beside)))
-
-    def place_of(self, entry: Manual) -> str:
-        """Return the path below the root of what is written by hand.
-
-        A file named as the recipe of a companion is in the folder of that companion, one named as
-        a variant of a group in the folder of the group.
-        """
-        end = f"{self.names.suffix}.nix"
-        groups = (
-            group.folder
-            for group in self.group
-            for gpu in group.gpu
-            for cpu in group.cpu
-            if group.folder and entry.file.endswith(f"-{gpu}-{cpu}{end}")
-        )
-        folder = next(groups, self.folder)
-        if companion := self.companion.packages.get(entry.file.partition("-")[0]):
-            folder = companion.folder or companion_folder_of(folder)
-        return f"{folder}/{entry.file}"
 
 
 def companion_folder_of(folder: str) -> str:

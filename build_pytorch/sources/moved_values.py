@@ -66,7 +66,7 @@ class MovedValues:
     def table(self) -> dict[str, Any]:
         """Return the table of the release beside the old one, without its groups."""
         own = matrix_reader.own_values(self.matrix.text, self.name)
-        kept = ("torch", "companion", "nixpkgs", "cuda", "python", "names", "build", "setting")
+        kept = ("torch", "companion", "nixpkgs", "cuda", "python", "names", "build")
         values: dict[str, Any] = {
             "like": own.get("like", self.name),
             "folder": f"releases/{self.beside}/.flox/pkgs",
@@ -74,7 +74,6 @@ class MovedValues:
             "purpose": f"not written yet; made from {self.name}",
             "support": "evaluated; no build recorded here",
             **({key: own[key] for key in kept if key in own} if "like" in own else {}),
-            **({"manual": []} if self.old.manual else {}),
         }
         for (kind, _, *parents, last), moved in self.values.items():
             if kind == "release":

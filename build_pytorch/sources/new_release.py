@@ -49,8 +49,7 @@ def _groups(move: ReleaseMove) -> tuple[Group, ...]:
             if compiles(cuda, gpus[key]) and group.platform in gpus[key].hosts
         )
         if keys or group.kind != "gpu":
-            impossible = tuple(pair for pair in group.impossible if pair.gpu in keys)
-            kept.append(structs.replace(group, gpu=keys, impossible=impossible, folder=None))
+            kept.append(structs.replace(group, gpu=keys, folder=None))
     is_same = [group.gpu for group in kept] == [group.gpu for group in old.group]
     return old.group if is_same else tuple(kept)
 

@@ -99,7 +99,7 @@ class Context:
         for folder in matrix.folders:
             try:
                 for path in files.walk_below(root, folder):
-                    if path.endswith(".nix") and not matrix.is_foreign(path):
+                    if path.endswith(".nix"):
                         self._read_recipe(path)
             except OSError as error:  # not a folder, or one that may not be read
                 self.unreadable[folder] = str(error.strerror)
@@ -258,12 +258,9 @@ class Check(Struct, frozen=True, kw_only=True):
         )
 
     def _completed(self, context: Context, subject: str, finding: Finding) -> Finding:
-        """Return a finding with the fields that the runner adds; a note if it is waived."""
+        """Return a finding with the fields that the runner adds."""
         package = context.by_path.get(subject)
-        # A companion has what the recipe of its variant makes of it.
-        own = [package.path, package.variant.path] if package else [finding.path]
-        manual = next(filter(None, map(context.matrix.manual.get, own)), None)
-        found, severity, line, fix = finding.found, finding.severity, finding.line, finding.fix
+        severity, line, fix = finding.severity, finding.line, finding.fix
         if package:
             recipe = context.recipes[subject]
             is_ours = digest.is_intact(recipe.text)
@@ -271,19 +268,14 @@ class Check(Struct, frozen=True, kw_only=True):
                 severity = "warning"
             if self.word:
                 line = recipe.line_of(max(recipe.code.find(self.word), 0))
-            if manual:
-                fix = f"{fix or self.fix}; or waive {self.id} where matrix.toml lists the file"
             command = f"invoke phase{package.phase.number}{'' if is_ours else ' --force'}"
             fix = fix or f"run `{command}`, or: {self.fix}"
-        if manual and (reason := manual.waive.get(self.id)):
-            found, severity = f"{found} (waived: {reason})", "note"
         return structs.replace(
             finding,
             check=self.id,
             subject=subject,
             path=subject if package else finding.path,
             line=line,
-            found=found,
             severity=severity,
             fix=fix or self.fix,
         )

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from build_pytorch.base import digest
 from build_pytorch.base.errors import BuildPytorchError, near_miss
-from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify.check import Check, CheckList
 
 
@@ -63,18 +62,6 @@ def checks_of(category: str) -> list[Check]:
         checks: CheckList = import_module(f"build_pytorch.verify.checks.{module}").CHECKS
         found += checks
     return found
-
-
-def refuse_unknown_waivers(matrix: Matrix) -> None:
-    """Raise BuildPytorchError if matrix.toml waives a check that does not exist."""
-    known: list[str] = []
-    for path, entry in matrix.manual.items():
-        if entry.waive and not known:
-            known = [check.id for name in CATEGORIES for check in checks_of(name)]
-        for name in entry.waive:
-            if name not in known:
-                hint = near_miss(name, known) or "; `invoke verify --list` prints all checks"
-                raise BuildPytorchError(f'matrix.toml: {path} waives "{name}", no check{hint}')
 
 
 def chosen(names: Collection[str] = ()) -> list[Check]:

@@ -84,8 +84,7 @@ def verify(  # noqa: PLR0913 - the options of a verification
     """Run checks on the recipes and docs below a root. Nothing is written there.
 
     With a selection of variants, checks that need all of them are left out. Raises
-    BuildPytorchError for an unknown check, also one that is waived, and if the pinned nixpkgs is
-    not available.
+    BuildPytorchError for an unknown check, and if the pinned nixpkgs is not available.
     """
     context = Context(matrix, root, variants, pinned=pinned, pages=pages)
     # Nix takes longest. It works while modules are imported and the first categories are checked.
@@ -98,7 +97,6 @@ def run_checks(
     context: Context, *, only: Collection[str] = (), strict: bool = False
 ) -> VerificationResult:
     """Run checks on a context, for which Nix may have been started. Raises as `verify`."""
-    registry.refuse_unknown_waivers(context.matrix)
     checks = [check for check in registry.chosen(only) if check.applies(context)]
     if not checks and not context.is_whole:
         raise BuildPytorchError("these checks need all variants; leave the patterns out")

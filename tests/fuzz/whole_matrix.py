@@ -84,8 +84,6 @@ purpose = "every field that the others have not"
 support = "none"
 blas = "mkl"
 without = [{ feature = "nnpack", reason = "ours" }]
-setting = []
-manual = []
 names.suffix = "-copied"
 names.mps = "darwin-mps"
 build.cache = "/var/cache/ours"
@@ -131,7 +129,6 @@ kind = "gpu"
 platform = "x86_64-linux"
 gpu = ["sm86_89"]
 cpu = ["avx2"]
-impossible = [{ gpu = "sm86_89", cpu = "avx2", reason = "ours" }]
 
 [[release.copied.group]]
 title = "CPU copied"
@@ -207,17 +204,8 @@ def document() -> dict[str, Any]:
     found["pin"]["early_2026"]["has"] = ["ours"]
     found["pin"]["early_2026"]["facts"]["magma_patches"] = ["ours.patch"]
     found["pin"]["early_2026"]["facts"]["cuda_sets"]["cudaPackages_13"]["nccl"] = "2.28"
-    recipe = "pytorch-python313-cuda13_0-{}.nix"
     kept = {"file": "pytorch-python313-cpu-avx2.nix", "action": "keep", "reason": "ours"}
     first["cleanup"] = [e for e in first["cleanup"] if e["action"] == "delete"] + [kept]
-    waive = {"gpu-arch": "ours"}
-    first["manual"] = [
-        {"file": recipe.format("sm110-armv8_2"), "reason": "ours", "waive": waive},
-        {"file": "own/package.nix", "reason": "ours"},
-    ]
-    without = [{"rule": "cccl-headers", "reason": "ours"}]
-    setting = {"environment": {"USE_X": "1"}, "cmake_flags": ["-DX=1"], "without": without}
-    first["setting"] = [{"variants": ["sm120-*", "CPU-only"], **setting}]
     for pin in found["pin"].values():
         pin["sha256"], pin["sha256_of"] = first["torch"]["hash"], pin["rev"]
     return {"publisher": "ours", **found}

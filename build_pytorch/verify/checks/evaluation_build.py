@@ -174,7 +174,7 @@ def _cmake_flags(variant: Variant) -> list[str]:
     word="MAX_JOBS",
 )
 def eval_jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    jobs = variant.effects.max_jobs
+    jobs = variant.release.build.max_jobs
     yield from facts.expect({"ninjaFlags": [f"-j{jobs}"]})
     found = re.findall(r"(?m)^\s*export MAX_JOBS=[\"']?(\w+)", facts.text("preConfigure"))
     yield from equal("MAX_JOBS", found[-1] if found else "", str(jobs))

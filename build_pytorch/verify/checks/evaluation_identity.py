@@ -260,13 +260,11 @@ def eval_seeds(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]:
     shared = Facts(result.facts or {}).value("shared")
     if not isinstance(shared, dict):
         raise CheckSkipped("release.nix was not evaluated with seeds")
-    manual = context.matrix.manual
     wanted = seeds_of(context.matrix.variants)
     variants = {variant.attribute: variant for variant in context.matrix.variants}
     for name, variant in variants.items():
-        own = [s for s in wanted.get(name, ()) if not {variant.path, s.variant.path} & {*manual}]
         found = shared.get(name, {}).get("seeds", [])
-        if found != (names := [seed.name for seed in own]):
+        if found != (names := [seed.name for seed in wanted.get(name, ())]):
             yield Finding(f"{name} reads {found}", f"{names}", path=paths.RELEASE)
         for seed in found:
             source = variants.get(shared.get(seed, {}).get("madeFrom") or "")

@@ -65,16 +65,11 @@ def generated_recipes(context: Context) -> Iterator[Finding]:
         pairs = zip(recipe.text.splitlines(), wanted.splitlines(), strict=False)
         line = 1 + next((number for number, (a, b) in enumerate(pairs) if a != b), 0)
         expected = "the text that matrix.toml and the templates yield"
-        if path in context.matrix.manual:
-            found, fix = "a text written by hand", "none needed: matrix.toml lists it under manual"
-            yield Finding(found, expected, path=path, line=line, fix=fix, severity="note")
-            continue
         command = f"invoke phase{package.phase.number}"
         found = "a text that is out of date"
         if not digest.is_intact(recipe.text):
             command, found = f"{command} --force", "a text that was edited by hand"
-        fix = f"run `{command}`; to keep the edit, make it in matrix.toml or templates/, or list "
-        fix += f"the file under [[release.{package.release_name}.manual]]"
+        fix = f"run `{command}`; to keep the edit, make it in matrix.toml or templates/"
         yield Finding(found, expected, path=path, line=line, fix=fix)
     for path, variants in recipes.nixpkgs_imports(context.matrix, texts).items():
         fix = f"run `invoke phase{variants[0].phase.number}`"

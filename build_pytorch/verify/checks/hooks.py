@@ -105,7 +105,7 @@ def _key(package: Package, facts: Facts) -> str:
     fixes = _source_fixes(package)
     code = variant.gpu and "codegen-condition" in fixes and variant.gpu.code
     pinned = [facts.text(f"pin.{name}") for name in hook_runs.NAMES]
-    others = (type(package), fixes, code, variant.effects.max_jobs)
+    others = (type(package), fixes, code, variant.release.build.max_jobs)
     return without_hashes("\0".join([whole, *pinned, repr(others)]))
 
 
@@ -163,7 +163,7 @@ def hook_ends(report: HookReport) -> Iterator[Finding]:
     word="NIX_BUILD_CORES",
 )
 def hook_jobs(report: HookReport) -> Iterator[Finding]:
-    most = report.package.variant.effects.max_jobs
+    most = report.package.variant.release.build.max_jobs
     for machine, run in zip(_MACHINES, report.runs, strict=True):
         cores = str(min(machine.cores or machine.processors, most))
         # nixpkgs sets MAX_JOBS again from the cores for torch alone.

@@ -62,10 +62,9 @@ def rules_known(context: Context) -> Iterator[Finding]:
 
 
 def _has(effects: Effects, rule: Rule) -> bool:
-    """Return whether a variant has what a known rule does, or leaves it out on purpose."""
-    known = {each.id for each in effects.rules} | {each.rule for each in effects.off}
+    """Return whether a variant has what a known rule does."""
     wanted = rule.effect
-    return rule.id in known or (
+    return rule in effects.rules or (
         wanted.environment.keys() <= effects.environment.keys()
         and {*wanted.fixes} <= {*effects.fixes}
         and {*wanted.cmake_flags} <= {*effects.cmake_flags}

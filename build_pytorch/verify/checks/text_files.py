@@ -81,7 +81,7 @@ _FIX_ELSEWHERE: Final = (
     "Every recipe belongs to a variant or a companion of the matrix",
     why="Flox takes every .nix file in the folder for a package, stale copies included.",
     fix="run `invoke phase1`, which deletes what was generated and not edited; else delete it, or "
-    "list it under [[release.NAME.manual]] in matrix.toml to keep it",
+    "move it to another Flox environment",
 )
 def extra_recipe(context: Context) -> Iterator[Finding]:
     expected = {package.path for package in context.matrix.packages}
