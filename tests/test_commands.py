@@ -26,7 +26,6 @@ from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import Command, help_text, option_specs, parsed
 from build_pytorch.cli.invoke_tasks import InvokeMenu
 from build_pytorch.matrix.selection import Selection
-from build_pytorch.verify import reports
 
 BREAK = ('capability = "12.1"', 'capability = "sm_121"')
 
@@ -93,27 +92,6 @@ def test_shells_complete_commands_and_options(still: Project) -> None:
     done = still.invoke("--complete", "--", "invoke", "build", "--")
     assert {"--dry-run", "--jobs"} <= set(done.stdout.split())
     assert "--variants" not in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "some", "none"),
-    [
-        ("build sm90-", {"sm90-avx2", "sm90-avx2+torchvision"}, {"status", "build"}),
-        ("diagnose", {"sm90-avx2", "diagnose"}, {"status"}),
-        ("build --share sm", {"sm90-avx2"}, {"--share"}),
-        ("status --state", {"failed", "not-built"}, {"sm90-avx2"}),
-        ("verify --gpu sm1", {"sm120"}, {"sm120-avx2"}),
-        ("log --release", {"cuda13_0"}, {"sm90-avx2"}),
-        ("outdated x", {"build", "log"}, {"sm90-avx2"}),
-    ],
-)
-def test_shells_complete_ids_and_values(
-    still: Project, words: str, some: set[str], none: set[str]
-) -> None:
-    done = still.invoke("--complete", "--", "invoke", *words.split())
-    found = {*done.stdout.split()}
-    assert some <= found
-    assert not none & found
 
 
 def test_a_broken_matrix_breaks_no_listing_and_the_command_that_needs_it_says_what_is_wrong(
@@ -444,8 +422,6 @@ def unused_options(command: Command) -> set[str]:
     names = used_names(command.module, set())
     if "selection" in names:
         names |= set(Selection.__struct_fields__)
-    if "verify" in command.module:
-        names |= set(reports.FORMATS)
     if "BuildSettings" in names:
         names |= set(BuildSettings.__struct_fields__)
     for base in command.options.__mro__:

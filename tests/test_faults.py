@@ -90,11 +90,7 @@ ORDINARY: Final = (
         ("rm matrix.toml; mkdir matrix.toml", ["verify"], "Is a directory; move it away, then"),
         *(
             ("mkdir d; chmod 555 d", argv, "nothing may be written in its folder; name another")
-            for argv in (
-                ["verify", "--sarif", "d/x.sarif"],
-                ["verify", "--junit", "d/x.xml"],
-                ["describe-machine", "--output", "d/x.json"],
-            )
+            for argv in (["describe-machine", "--output", "d/x.json"],)
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),

@@ -134,19 +134,6 @@ def test_what_comes_after_init_leads_into_the_folder_of_any_name(
     assert there.stdout == os.fsencode(tmp_path / name) + b"\n"
 
 
-def test_reports_name_the_program_that_runs(project: Project) -> None:
-    recipe = project.recipe("cpu-avx2")
-    recipe.write_text(recipe.read_text() + "# mine\n")
-    reports = ("--junit", "j.xml", "--sarif", "s.json")
-    words = ("verify", "--only", "generated", *reports)
-    done = project.run_process("build_pytorch.cli.script", *words)
-    assert done.returncode == 1, done.stderr
-    for report in ("j.xml", "s.json"):
-        text = (project.root / report).read_text()
-        assert "build-pytorch phase" in text
-        assert "invoke " not in text
-
-
 @pytest.mark.slow
 def test_the_package_comes_from_the_wheel(installed: Installed) -> None:
     code = "import build_pytorch.base.paths as p; print(p.PROJECT, p.SHIPPED)"

@@ -316,7 +316,6 @@ def test_the_command_compares_with_a_commit(project: Project, tmp_path: Path) ->
         (["--expect", "none"], "--expect: needs --against REF"),
         (["--against", "HEAD", "--expect", "all"], '--expect "all": allowed: none'),
         (["--against", "HEAD", "--pinned"], "--pinned: not with --against"),
-        (["--against", "HEAD", "--junit", "r.xml"], "--junit: not with --against"),
     ],
 )
 def test_bad_input_is_one_line(project: Project, words: list[str], says: str) -> None:

@@ -8,23 +8,17 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any, Final, TextIO
-from xml.etree import ElementTree as ET
+from typing import Any, Final
 
-import jsonschema
-import msgspec
 import pytest
 from conftest import ONE, PROJECT, Project, copied_project, error_line, needs_nix
-from sarif_pydantic import Sarif
 
 from build_pytorch.base.console import Screen
-from build_pytorch.cli.commands import VerifyOptions
 from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.nix import derivations, nix_evaluation, quoting
-from build_pytorch.verify import recipe_evaluation, registry, reports, verification
+from build_pytorch.verify import recipe_evaluation, reports, verification
 from build_pytorch.verify.verification import VerificationResult
 
 GPU = "cuda13_0-sm90-avx512"
@@ -63,13 +57,6 @@ def verify(project: Project, *argv: str) -> subprocess.CompletedProcess[str]:
     return project.invoke("verify", *argv)
 
 
-def written(report_format: str, result: VerificationResult) -> str:
-    """A report as text."""
-    stream = io.StringIO()
-    reports.FORMATS[report_format](result, stream)
-    return stream.getvalue()
-
-
 # --- what to look at ---
 
 
@@ -101,18 +88,12 @@ def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
         (["--only", "toolchain"], 'no check or category "toolchain"'),
         (["--only", "compilers"], 'did you mean "compiler"?'),
         (["--root", "none"], "no such folder"),
-        (["--sarif", "none/x.sarif", "--only", "gpu-arch"], "none/x.sarif: cannot be written"),
-        (
-            ["--sarif", "x", "--junit", "./x", "--only", "gpu-arch"],
-            "--sarif and --junit name one file; name two",
-        ),
     ],
 )
 def test_selecting_nothing_is_bad_input(clean: Project, argv: list[str], message: str) -> None:
     done = verify(clean, *argv)
     assert done.returncode == 2
     assert message in error_line(done)
-    assert not (clean.root / "x").exists()
 
 
 def test_only_takes_checks_and_categories(clean: Project) -> None:
@@ -216,8 +197,6 @@ def test_flags_that_gcc_refuses_or_that_promise_too_much_are_findings(clean: Pro
     by_table = {text.splitlines()[f.line - 1]: f.found for f in result.findings}
     assert by_table["[cpu.avx2]"] == "__AVX512F__ not predefined"
     assert "-mavx512bf17" in by_table["[cpu.avx512bf16]"]
-    failures = ET.fromstring(written("junit", result)).findall("testsuite/testcase/failure")  # noqa: S314 - our own text
-    assert "__AVX512F__ not predefined" in " ".join(failure.text or "" for failure in failures)
 
 
 @needs_gcc
@@ -232,39 +211,10 @@ def test_a_gcc_that_compiles_nothing_is_skipped(clean: Project, tmp_path: Path) 
 # --- for programs ---
 
 
-def test_sarif_is_the_standards(broken_result: VerificationResult) -> None:
-    text = written("sarif", broken_result)
-    Sarif.model_validate_json(text)
-    if schema := os.environ.get("SARIF_SCHEMA"):  # the schema of OASIS, where one is at hand
-        jsonschema.validate(json.loads(text), json.loads(Path(schema).read_text()))
-    (run,) = json.loads(text)["runs"]
-    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
-    uris = set()
-    for result in run["results"]:
-        assert rules[result["ruleIndex"]] == result["ruleId"]
-        location = result["locations"][0]["physicalLocation"]
-        assert location["region"]["startLine"] >= 1
-        uris.add(location["artifactLocation"]["uri"])
-    assert f".flox/pkgs/pytorch-python313-{GPU}.nix" in uris
-
-
-@needs_nix
-def test_junit_has_a_case_for_every_recipe_a_check_saw(broken_result: VerificationResult) -> None:
-    root = ET.fromstring(written("junit", broken_result))  # noqa: S314 - our own text
-    suites = {suite.get("name"): suite for suite in root}
-    stages = suites["two-stage-override"]
-    assert (stages.get("tests"), stages.get("failures")) == (str(44), "2")
-    failure = stages.find("testcase/failure")
-    assert failure is not None
-    assert "cpu-avx2.nix:1: found no (python3Packages.torch" in (failure.text or "")
-    (failure,) = suites["nix-syntax"].findall("testcase/failure")
-    assert "cpu-avx2.nix:" in (failure.text or "")
-    skipped = suites["eval-jobs"].findall("testcase/skipped")
-    assert {case.get("message") for case in skipped} == {"does not evaluate"}
-
-
 def test_github_gets_annotations(broken_result: VerificationResult) -> None:
-    lines = written("github", broken_result).splitlines()
+    stream = io.StringIO()
+    reports.print_annotations(broken_result, stream)
+    lines = stream.getvalue().splitlines()
     errors = [line for line in lines if line.startswith("::error file=")]
     assert any(f"file=.flox/pkgs/pytorch-python313-{GPU}.nix,line=" in line for line in errors)
     assert all("\x07" not in line for line in lines)
@@ -288,68 +238,12 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(
     assert "\x1b" not in stream.getvalue()
 
 
-@pytest.fixture(scope="module")
-def with_reports(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project with a report of each kind, a link to one, and a pipe."""
-    project = copied_project(tmp_path_factory.mktemp("reports") / "project")
-    words = ("--sarif", "sarif", "--junit", "junit", "--only", "gpu-arch")
-    assert verify(project, *words).returncode == 0
-    for name in ("sarif", "junit"):
-        (project.root / f"link-{name}").symlink_to(name)
-    os.mkfifo(project.root / "pipe")
-    return project
-
-
-@pytest.mark.parametrize("option", ["sarif", "junit"])
-@pytest.mark.parametrize("name", ["matrix.toml", "README.md", "other", "link", "pipe", ".", ".."])
-def test_a_report_replaces_no_file_but_a_report(
-    with_reports: Project, option: str, name: str
-) -> None:
-    other = {"sarif": "junit", "junit": "sarif"}[option]
-    name = {"other": other, "link": f"link-{option}"}.get(name, name)
-    before = {p: p.read_bytes() for p in with_reports.root.iterdir() if p.is_file()}
-    done = verify(with_reports, f"--{option}", name, "--only", "gpu-arch")
-    assert done.returncode == 2
-    assert f"{name}: " in error_line(done)
-    assert "name a file" in error_line(done) or "name another file" in error_line(done)
-    assert {p: p.read_bytes() for p in with_reports.root.iterdir() if p.is_file()} == before
-
-
-def test_reports_replace_earlier_ones_and_go_to_stdout(with_reports: Project) -> None:
-    for option in ("sarif", "junit"):
-        assert verify(with_reports, f"--{option}", option, "--only", "gpu-arch").returncode == 0
-    command = ["invoke", "verify", "--junit", "/dev/stdout", "--sarif", os.devnull]
-    with (with_reports.root / "log").open("w+") as log:
-        log.write("before\n")
-        log.flush()
-        argv = [sys.executable, "-m", *command, "--only", "gpu-arch"]
-        subprocess.run(argv, cwd=with_reports.root, stdout=log, check=True)
-        log.seek(0)
-        text = log.read()
-    assert text.startswith("before\n")
-    assert "<testsuites" in text
-
-
 # --- another checkout ---
 
 
 def test_a_checkout_with_the_same_matrix_is_verified(project: Project, clean: Project) -> None:
     done = clean.invoke("verify", "--root", str(project.root), "--only", "gpu-arch")
     assert done.returncode == 0, done.stderr
-
-
-def test_a_format_is_a_function_in_the_table_of_formats(
-    clean: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write(result: VerificationResult, stream: TextIO) -> None:
-        stream.write(f"{len(result.outcomes)} checks\n")
-
-    monkeypatch.setitem(reports.FORMATS, "junit", write)
-    result = verification.verify(MATRIX, clean.root, only=["text"])
-    reports.write_file("junit", result, tmp_path / "out.txt")
-    assert (tmp_path / "out.txt").read_text() == f"{len(registry.checks_of('text'))} checks\n"
-    options = {field.name for field in msgspec.structs.fields(VerifyOptions)}
-    assert set(reports.FORMATS) <= options
 
 
 def test_an_unknown_tarball_hash_is_a_note_once_and_does_not_make_strict_fail(
@@ -558,13 +452,12 @@ def test_the_example_workflow_runs_commands_that_exist(project: Project) -> None
     assert commands == [
         "invoke all --check",
         'invoke verify --against "origin/$BASE"',
-        "nox -s verify -- --sarif verify.sarif --junit verify.xml",
+        "nox -s verify",
     ]
     project.commit()
     for command in commands:
         words = command.replace('"origin/$BASE"', "HEAD").split()
         assert project.run(*words).returncode == 0
-    assert (project.root / "verify.sarif").exists()
 
 
 @pytest.mark.slow

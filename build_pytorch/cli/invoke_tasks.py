@@ -11,8 +11,7 @@ import contextlib
 import io
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import get_args
+from collections.abc import Callable
 
 from invoke.collection import Collection
 from invoke.context import Context
@@ -23,11 +22,10 @@ from invoke.program import Program
 from invoke.tasks import Task
 
 from build_pytorch.base import console
-from build_pytorch.base.errors import ENDINGS, EXIT_OK, BuildPytorchError
+from build_pytorch.base.errors import ENDINGS, EXIT_OK
 from build_pytorch.cli.commands import COMMANDS
-from build_pytorch.cli.declaration import Command, help_text, option_specs
+from build_pytorch.cli.declaration import Command, help_text
 from build_pytorch.cli.entry import Call, find_command, guarded, listing, read_calls, run_calls
-from build_pytorch.matrix import matrix_reader
 
 
 class CommandTask(Task[Callable[..., None]]):
@@ -73,14 +71,6 @@ class InvokeMenu(Program):
         """Print the usage and the options of a command."""
         console.write(sys.stdout, help_text(COMMANDS[name]))
 
-    def parse_cleanup(self) -> None:
-        """Complete ids, options and their values; commands as Invoke does."""
-        is_asked = self.args["complete"].value
-        if is_asked and (found := _completions(self.core.remainder.split())):
-            console.write(sys.stdout, "\n".join(found) + "\n")
-            raise Exit
-        super().parse_cleanup()
-
     def list_tasks(self) -> None:
         """Print the commands in the order of the docs, or in another format of Invoke."""
         with contextlib.redirect_stdout(io.StringIO()) as text:
@@ -91,28 +81,6 @@ class InvokeMenu(Program):
         """Print the commands, and how to see the options of one."""
         console.write(sys.stdout, listing())
         raise Exit
-
-
-def _completions(words: Sequence[str]) -> list[str]:
-    """Return what may stand in place of the last word, or after it; nothing: Invoke decides."""
-    command = next((COMMANDS[word] for word in words if word in COMMANDS), None)
-    if not command:
-        return []
-    specs = {f"--{spec.name}": spec for spec in option_specs(command.options)}
-    options = [name for name, spec in specs.items() if not spec.is_positional]
-    if words[-1].startswith("-") and words[-1] not in options:
-        return options
-    try:
-        matrix = matrix_reader.load()
-    except BuildPytorchError:
-        return []
-    spec = next((specs[word] for word in reversed(words[-2:]) if word in options), None)
-    if spec and spec.kind != "flag":
-        of_matrix = {"release": [*matrix.releases], "gpu": [*matrix.gpus], "isa": [*matrix.cpus]}
-        return of_matrix.get(spec.name) or list(get_args(spec.type))
-    # The shell does not say whether a space follows the name of a command, which fits then, too.
-    ids = [*(package.id for package in matrix.packages), *({words[-1]} & COMMANDS.keys())]
-    return ids if {"--variants", "--log"} & specs.keys() else []
 
 
 def collection() -> Collection:

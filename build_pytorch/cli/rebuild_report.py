@@ -18,7 +18,7 @@ from build_pytorch.verify.rebuilds import PackageChange, Rebuilds
 
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 _MOST = 5  #: groups of packages with the same causes
-_OF_CHECKS = ("only", "strict", "pinned", "sarif", "junit", "github")
+_OF_CHECKS = ("only", "strict", "pinned", "github")
 """Options that say how recipes are checked, which a comparison does not do."""
 
 

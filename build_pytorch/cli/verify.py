@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
-import msgspec
-
+from build_pytorch.base import console
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.cli.commands import VerifyOptions
@@ -22,7 +20,7 @@ from build_pytorch.verify.verification import VerificationResult
 def run(options: VerifyOptions) -> int:
     """Verify the recipes and docs below a root, print the result, return the exit code.
 
-    Raises BuildPytorchError for bad input and for a report that cannot be written.
+    Raises BuildPytorchError for bad input.
     """
     if options.list or options.explain:
         _describe(Screen(sys.stdout), options.explain)
@@ -31,12 +29,6 @@ def run(options: VerifyOptions) -> int:
         from build_pytorch.cli import rebuild_report
 
         return rebuild_report.run(options)
-    given = msgspec.structs.asdict(options)
-    named = {n: value for n, value in given.items() if isinstance(value, Path) and n != "root"}
-    if named:
-        from build_pytorch.verify import reports
-
-        reports.check_files(named)  # first, as a verification may take minutes
     matrix = matrix_reader.load(options.root)
     variants = variants_of(chosen_packages(matrix, options.selection))
     result = verification.verify(
@@ -48,27 +40,22 @@ def run(options: VerifyOptions) -> int:
         pinned=options.pinned,
         pages=reference_pages,
     )
-    _print(result, options, named)
+    _print(result, options)
     return result.exit_code
 
 
-def _print(result: VerificationResult, options: VerifyOptions, named: dict[str, Path]) -> None:
-    """Print a result in the wanted formats and write it to the named files."""
+def _print(result: VerificationResult, options: VerifyOptions) -> None:
+    """Print a result in the wanted formats."""
     # Not at the top: every import ahead of the verification delays the start of Nix.
     from build_pytorch.verify import reports
 
-    given = msgspec.structs.asdict(options)
-    printed = {"json"} if options.json else {name for name in given if given[name] is True}
-    if not options.json:
-        screen = Screen(sys.stdout)
-        reports.show(result, screen, verbose=options.verbose)
-        if os.environ.get("GITHUB_ACTIONS") == "true":
-            printed.add("github")
-    for name, write in reports.FORMATS.items():
-        if name in named:
-            reports.write_file(name, result, named[name])
-        elif name in printed:
-            write(result, sys.stdout)
+    if options.json:
+        console.print_json(reports.document(result), sys.stdout)
+    else:
+        reports.show(result, Screen(sys.stdout), verbose=options.verbose)
+    is_github = os.environ.get("GITHUB_ACTIONS") == "true" and not options.json
+    if options.github or is_github:
+        reports.print_annotations(result, sys.stdout)
 
 
 def _describe(screen: Screen, name: str) -> None:

@@ -1,21 +1,15 @@
-"""Reports of a verification: terminal, JSON, SARIF, JUnit, workflow commands of GitHub Actions."""
+"""Reports of a verification: terminal, JSON, workflow commands of GitHub Actions."""
 
 from __future__ import annotations
 
-import io
-import os
 import platform
-import re
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final, TextIO
-from urllib.parse import quote
 
 from msgspec import Struct, convert, field
 
-from build_pytorch.base import console, files, foreign_json, outputs, paths
+from build_pytorch.base import console
 from build_pytorch.base.console import Screen, visible
-from build_pytorch.base.errors import WriteError
 from build_pytorch.verify.check import CheckOutcome, Finding
 from build_pytorch.verify.verification import VerificationResult
 
@@ -27,39 +21,6 @@ _COLOURS: Final = {
     "skipped": "yellow",
     "passed": "green",
 }
-
-
-def _is_sarif(data: bytes) -> bool:
-    try:
-        document = foreign_json.decode(data, max_bytes=files.LARGEST)
-    except ValueError:
-        return False
-    return isinstance(document, dict) and {"version", "runs"} <= document.keys()
-
-
-def _is_junit(data: bytes) -> bool:
-    return bool(re.match(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?<testsuites?[\s/>]", data))
-
-
-_FILES: Final = {"sarif": ("a SARIF report", _is_sarif), "junit": ("a JUnit report", _is_junit)}
-"""The formats that are written to files: what an earlier report is, and how it is recognised."""
-
-
-def check_files(named: Mapping[str, Path]) -> None:
-    """Raise WriteError unless a report may be written to each file; they are named by format."""
-    for report_format, path in named.items():
-        outputs.check_output(path, *_FILES[report_format])
-    if len({os.path.realpath(path) for path in named.values()}) < len(named):
-        options = " and ".join(f"--{report_format}" for report_format in named)
-        raise WriteError(f"{options} name one file; name two")
-
-
-def write_file(report_format: str, result: VerificationResult, path: Path) -> None:
-    """Write a result in a format to a new file or over an earlier report. Raises WriteError."""
-    stream = io.StringIO()
-    FORMATS[report_format](result, stream)
-    data = stream.getvalue().encode(errors="backslashreplace")
-    outputs.write_output(path, data, *_FILES[report_format])
 
 
 def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -> None:
@@ -205,63 +166,7 @@ def document(result: VerificationResult) -> VerificationDocument:
     )
 
 
-def _sarif(result: VerificationResult, stream: TextIO) -> None:
-    """Print SARIF 2.1.0 (OASIS standard), for code scanning."""
-    rules = [
-        {"id": check.id, "shortDescription": {"text": check.title}}
-        | {"fullDescription": {"text": check.why}}
-        | {"help": {"text": f"{check.why} Fix: {check.fix}."}}
-        for check in result.checks.values()
-    ]
-    indices = {check: index for index, check in enumerate(result.checks)}
-    results = []
-    for finding in result.findings:
-        text = f"{result.checks[finding.check].title}. Found {finding.found}; "
-        text += f"expected {finding.expected}. Fix: {finding.fix}."
-        artifact = {"uri": quote(finding.path), "uriBaseId": "SRCROOT"}
-        region = {"startLine": finding.line, "startColumn": finding.column}
-        place = {"physicalLocation": {"artifactLocation": artifact, "region": region}}
-        ids = {"ruleId": finding.check, "ruleIndex": indices[finding.check]}
-        said = {"level": finding.severity, "message": {"text": text}}
-        results.append({**ids, **said, "locations": [place]})
-    run = {
-        "tool": {"driver": {"name": "build-pytorch", "rules": rules}},
-        "columnKind": "unicodeCodePoints",
-        "originalUriBaseIds": {"SRCROOT": {"uri": result.context.root.as_uri() + "/"}},
-        "results": results,
-    }
-    schema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/"
-    schema += "sarif-schema-2.1.0.json"
-    console.print_json({"$schema": schema, "version": "2.1.0", "runs": [run]}, stream)
-
-
-def _junit(result: VerificationResult, stream: TextIO) -> None:
-    """Print JUnit XML: a suite for each check, a case for each subject of the check."""
-    from xml.etree import ElementTree as ET  # takes 10 ms to import
-
-    suites = ET.Element("testsuites", name="build-pytorch")
-    for outcome in result.outcomes:
-        id_, subjects = outcome.check.id, outcome.subjects
-        counts = {"tests": subjects, "failures": outcome.failed, "skipped": outcome.not_run}
-        numbers = {name: str(len(names)) for name, names in counts.items()}
-        suite = ET.SubElement(suites, "testsuite", {"name": id_, "errors": "0"} | numbers)
-        for subject in subjects:
-            case = ET.SubElement(suite, "testcase", classname=id_, name=visible(subject))
-            if subject in outcome.failed:
-                failure = ET.SubElement(case, "failure", message=outcome.check.title)
-                failure.text = "\n".join(
-                    f"{visible(finding.path)}:{finding.line}: {_sentence(finding)}"
-                    for finding in outcome.findings
-                    if finding.subject == subject
-                )
-            elif subject in outcome.not_run:
-                ET.SubElement(case, "skipped", message=visible(outcome.reason))
-    ET.indent(suites)
-    text = ET.tostring(suites, encoding="unicode", xml_declaration=True)
-    stream.write(paths.named(text, console.own_name()))
-
-
-def _github(result: VerificationResult, stream: TextIO) -> None:
+def print_annotations(result: VerificationResult, stream: TextIO) -> None:
     """Print workflow commands, which GitHub Actions shows beside the lines of a change.
 
     Source: GitHub Docs, "Workflow commands for GitHub Actions", setting an error message.
@@ -285,12 +190,3 @@ def _github(result: VerificationResult, stream: TextIO) -> None:
 
 def _sentence(finding: Finding) -> str:
     return f"found {visible(finding.found)}; expected {finding.expected}; {finding.fix}"
-
-
-FORMATS: Final[dict[str, Callable[[VerificationResult, TextIO], None]]] = {
-    "sarif": _sarif,
-    "junit": _junit,
-    "json": lambda result, stream: console.print_json(document(result), stream),
-    "github": _github,
-}
-"""The options of `verify` that select a format have these names."""
