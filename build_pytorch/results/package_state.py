@@ -158,11 +158,6 @@ class PackageState(Struct, frozen=True, kw_only=True):
         return EvidenceState(self.inspection.outcome if self.inspection else "-")
 
     @property
-    def compare(self) -> EvidenceState:
-        """The outcome of the comparison: failed if the result is slower."""
-        return EvidenceState(self.comparison.outcome if self.comparison else "-")
-
-    @property
     def comparisons(self) -> list[Tested]:
         """Every comparison of the current recipe, oldest first."""
         tested = (event for event in self.events if isinstance(event, Tested))
