@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import io
 import re
-import shutil
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from world import World, programs, wait_until
+from world import World, programs
 
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import ToolError
@@ -436,53 +435,6 @@ def test_an_error_in_one_build_ends_no_other(matrix: Matrix, tmp_path: Path) -> 
 
 
 # --- work beside the loop ---
-
-
-SLOW_SIGNER = """#!/bin/sh
-case "$*" in *"store sign"*)
-    >{folder}/signing
-    until [ -e {folder}/go ]; do sleep 0.05; done ;;
-esac
-exec {nix} "$@"
-"""
-
-
-@pytest.fixture
-def signing(world: World) -> tuple[str, ...]:
-    """Options that push to a cache, with a signer that waits for the file `go`."""
-    script = SLOW_SIGNER.replace("{folder}", str(world.folder))
-    world.program("nix", script.replace("{nix}", str(shutil.which("nix"))))
-    secret, public = world.folder / "secret", world.folder / "public"
-    world.site.nix("nix-store", "--generate-binary-cache-key", "k-1", str(secret), str(public))
-    return "--copy-to", f"file://{world.folder}/cache", "--secret-key", str(secret)
-
-
-@pytest.mark.slow
-@needs_programs
-def test_a_slow_signer_does_not_delay_the_log_rule_of_another_build(
-    world: World, signing: tuple[str, ...]
-) -> None:
-    world.scenario("sm90-avx2", "cuda=OFF; summary; sleep 600")
-    run = world.start("cpu-avx2", "cpu-avx512", "sm90-avx2", *signing)
-    wait_until((world.folder / "signing").exists, "signer")
-    world.wait_for("ended", 3)  # the signer still waits
-    outcomes = {e["variant"]: e["outcome"] for e in world.ledger() if e["event"] == "ended"}
-    assert outcomes == {"sm90-avx2": "stopped", "cpu-avx2": "built", "cpu-avx512": "built"}
-    (world.folder / "go").touch()
-    output, _ = run.communicate(timeout=60)
-    assert run.returncode == 1
-    assert f"cpu-avx512: is in file://{world.folder}/cache" in output
-
-
-@pytest.mark.slow
-@needs_programs
-def test_ctrl_c_ends_a_slow_signer(world: World, signing: tuple[str, ...]) -> None:
-    run = world.start("cpu-avx2", *signing)
-    wait_until((world.folder / "signing").exists, "signer")
-    run.send_signal(signal.SIGINT)
-    output, _ = run.communicate(timeout=20)
-    assert run.returncode == 130
-    assert "cpu-avx2: built, but not pushed: the run was ended" in output
 
 
 # --- a fourth backend ---

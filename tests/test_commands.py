@@ -448,4 +448,4 @@ def test_one_name_means_one_thing_and_one_thing_has_one_name() -> None:
         names.setdefault(spec.help, set()).add(spec.name)
     assert [found for found in names.values() if len(found) > 1] == []
     assert len({spec.help for spec in specs if spec.name == "verbose"}) == 1, "declared once"
-    assert {spec.name for spec in specs if "cache" in spec.help} == {"caches", "copy-to", "store"}
+    assert {spec.name for spec in specs if "cache" in spec.help} == {"store"}

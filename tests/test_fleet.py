@@ -1,4 +1,4 @@
-"""Outgrowing one machine: remote builders over SSH, a signed binary cache, CI, release.nix."""
+"""Outgrowing one machine: remote builders over SSH, CI, release.nix."""
 
 from __future__ import annotations
 
@@ -323,18 +323,16 @@ def test_local_builds_keep_to_jobs_beside_builders(world: World, tmp_path: Path)
 
 
 def test_a_stopped_build_counts_as_failed_although_the_store_has_the_result(
-    changed: World, tmp_path: Path
+    changed: World,
 ) -> None:
     ended = [e for e in changed.ledger() if e["event"] == "ended" and e["variant"] == "cpu-avx2"]
     stopped = {**ended[-1], "outcome": "stopped", "cause": "cuda-on", "outputs": []}
     with (changed.root / ".build-pytorch/ledger.jsonl").open("a") as file:
         file.write(json.dumps(stopped) + "\n")
-    cache = tmp_path / "cache"
-    again = changed.build("cpu-avx2", "--copy-to", f"file://{cache}")
+    again = changed.build("cpu-avx2")
     assert again.returncode == 2
     assert "its build was stopped (cuda-on), but the store has the result" in unfolded(again.stderr)
     assert f"nix-store --delete {ended[-1]['outputs'][0]}" in unfolded(again.stderr)
-    assert not cache.exists()
 
 
 def test_a_stopped_build_among_many_ends_a_fail_fast_run(world: World, tmp_path: Path) -> None:
@@ -344,59 +342,6 @@ def test_a_stopped_build_among_many_ends_a_fail_fast_run(world: World, tmp_path:
     done = world.built(*argv, "--fail-fast")
     assert done["by_id"]["sm120-avx2"]["outcome"] == "stopped"
     assert len([line for line in done["stderr"].splitlines() if line.startswith("$ ")]) == 1
-
-
-# --- a binary cache ---
-
-
-def keys(site: Site, folder: Path) -> tuple[Path, str]:
-    """A new signing key: the secret one's file, the public one."""
-    secret, public = folder / "secret", folder / "public"
-    site.nix("nix-store", "--generate-binary-cache-key", "fleet-1", str(secret), str(public))
-    return secret, public.read_text()
-
-
-def test_results_are_pushed_signed_and_another_store_substitutes_them(
-    world: World, tmp_path: Path
-) -> None:
-    secret, public = keys(world.site, tmp_path)
-    cache = f"file://{tmp_path}/cache"
-    done = world.build("cpu-avx2", "--copy-to", cache, "--secret-key", str(secret))
-    assert done.returncode == 0, done.stderr
-    target = str(world.link("cpu-avx2").resolve())
-    world.site.nix("nix-store", "--delete", "--ignore-liveness", target)
-    config = world.site.env["NIX_CONFIG"].replace("substituters =", f"substituters = {cache}")
-    other = {
-        "NIX_CONFIG": f"{config}\ntrusted-public-keys = {public}",
-        "NIX_STATE_DIR": f"{tmp_path}/other",
-    }
-    world.site.nix("nix-store", "--realise", target, env=other)
-    assert Path(target).exists()
-    wrong = {**other, "NIX_CONFIG": f"{config}\ntrusted-public-keys = x-1:{'A' * 43}="}
-    world.site.nix("nix-store", "--delete", "--ignore-liveness", target, env=other)
-    world.site.nix("nix-store", "--realise", target, check=False, env=wrong)
-    assert not Path(target).exists()
-
-
-def test_what_cannot_be_pushed_counts_as_a_failure_and_stays_built(
-    reader: World, tmp_path: Path
-) -> None:
-    done = reader.build("cpu-avx2", "--copy-to", f"file://{tmp_path}/cache?compression=none-such")
-    assert done.returncode == 1, done.stderr
-    assert "cpu-avx2: built, but not pushed" in done.stdout
-    assert reader.link("cpu-avx2").exists()
-
-
-def test_a_cache_that_nix_cannot_open_is_refused_before_the_build(
-    reader: World, tmp_path: Path
-) -> None:
-    before = reader.ledger()
-    (tmp_path / "blocked").write_text("a file, no folder")
-    for url in ("x://", f"file://{tmp_path}/blocked"):
-        done = reader.build("sm90-avx2", "--copy-to", url)
-        assert done.returncode == 2
-        assert f"--copy-to {url}: not a store that Nix can open: " in unfolded(done.stderr)
-    assert reader.ledger() == before
 
 
 # --- CI ---

@@ -28,7 +28,7 @@ ENDINGS: Final = {
 EXIT_CODES: Final = {
     EXIT_OK: "Done.",
     EXIT_FINDINGS: "Findings of severity error, refused files, or `--check` found something to do. "
-    "`build`: a package was not built, also because it would fail again, or not pushed. "
+    "`build`: a package was not built, also because it would fail again. "
     "`publish`: one was refused or failed. `recommend`: no variant runs on the machine. "
     "`doctor`: slow, or cannot run. `outdated --check`: something is newer.",
     EXIT_BAD_INPUT: "Bad input: an unknown command or option, wrong arguments, a wrong "

@@ -29,11 +29,8 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
     jobs: int = 1
     cores: int = 0
     builders: str = ""
-    copy_to: str = ""
-    secret_key: Path | None = None
     share: bool = False
     dry_run: bool = False
-    caches: bool = False
     fail_fast: bool = False
     keep_failed: bool = False
     fix_hashes: bool = False

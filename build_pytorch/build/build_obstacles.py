@@ -18,9 +18,8 @@ from typing import Final
 
 import psutil
 
-from build_pytorch.base import files, process
+from build_pytorch.base import files
 from build_pytorch.base.console import counted, grouped, some
-from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Tree, plan_text
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
 from build_pytorch.generate import rendering
@@ -34,17 +33,6 @@ from build_pytorch.results import artefacts
 from build_pytorch.results.package_state import PackageState
 from build_pytorch.smoke import script
 from build_pytorch.verify import verification
-
-
-def check_cache(url: str) -> None:
-    """Raise BuildPytorchError for what is no URL of a binary cache."""
-    if not url:
-        return
-    if not process.which(store.NIX):
-        raise ToolError("--copy-to: nix not found, and only Nix can copy to a cache; install it")
-    if "://" not in url:
-        good = "file:///srv/cache, s3://bucket or ssh://host"
-        raise BuildPytorchError(f"--copy-to {url}: not the URL of a store; use {good}")
 
 
 def before_evaluation(

@@ -162,7 +162,7 @@ def _evaluated(
     settings, nothing = backend.settings, DerivationSet({}, {})
     if not (packages and process.which(store.NIX_INSTANTIATE)):
         return nothing, ()
-    write = write or settings.caches or (backend.shares_process and not settings.dry_run)
+    write = write or (backend.shares_process and not settings.dry_run)
     try:
         return derivations.evaluate(settings.root, packages, write=write, share=settings.share), ()
     except UnreachablePinError:

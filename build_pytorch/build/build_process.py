@@ -1,10 +1,9 @@
-"""The programs of a run: builds, one or several in one Nix, and pushes of their results."""
+"""The programs of a run: builds, one or several in one Nix."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import re
 import shlex
@@ -20,13 +19,11 @@ import psutil
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.console import visible
-from build_pytorch.base.errors import ToolError
-from build_pytorch.base.process_stream import StreamedProcess, run_tail
+from build_pytorch.base.process_stream import StreamedProcess
 from build_pytorch.build.build_backend import BuildBackend, BuildCommand, Step
 from build_pytorch.build.build_progress import BuildProgress, RuleMatch
 from build_pytorch.build.log_reader import named
 from build_pytorch.build.log_rules import OUT_OF_MEMORY
-from build_pytorch.nix import store
 from build_pytorch.nix.log_format import LogLine
 from build_pytorch.results import ledger
 from build_pytorch.smoke import script
@@ -42,7 +39,6 @@ _KEPT: Final = "\t"  #: control characters of a build's output that its log keep
 _MEMORY_EVERY: Final = 5.0  #: seconds between two measurements of the free memory
 KILLED: Final = (137, -9)  #: exit codes of a program that was killed: of shells, of Python
 _GIB: Final = 1 << 30
-_PUSHES: Final = 4  #: results that are signed and copied at the same time
 
 
 class Ending(IntEnum):
@@ -209,54 +205,3 @@ def _oom_kills() -> str:
     """Return how many programs the kernel has killed for lack of memory; empty: unknown."""
     found = re.search(r"(?m)^oom_kill (\d+)$", script.text_of("/proc/vmstat"))
     return found[1] if found else ""
-
-
-class Pushes:
-    """Signs results and copies them to a cache, while builds go on. Without a URL it does nothing.
-
-    `key` is the file of the signing key, None to copy without a signature.
-    """
-
-    def __init__(self, url: str, key: Path | None, say: Callable[[str], None]) -> None:
-        self.url = url
-        self.key = key
-        self.say = say
-        self.failed: dict[str, str] = {}  #: why a result was not pushed, by name of the step
-        self.running: set[asyncio.Task[None]] = set()
-        self._places = asyncio.Semaphore(_PUSHES)
-
-    def begin(self, step: Step, outputs: Sequence[str]) -> None:
-        """Begin to push store paths with everything that they need."""
-        if self.url:
-            task = asyncio.create_task(self._push(outputs))
-            self.running.add(task)
-            task.add_done_callback(functools.partial(self._report, step))
-
-    async def _push(self, outputs: Sequence[str]) -> None:
-        programs = [("", store.copy_argv(outputs, self.url))]
-        if self.key:
-            programs.insert(0, ("signing: ", store.sign_argv(outputs, self.key)))
-        async with self._places:
-            for what, argv in programs:
-                code, tail = await run_tail(argv)
-                if code:
-                    raise ToolError(what + "".join(tail or ["Nix prints no reason"]))
-
-    def _report(self, step: Step, task: asyncio.Task[None]) -> None:
-        self.running.remove(task)
-        why = "the run was ended" if task.cancelled() else task.exception()
-        if why:
-            self.failed[step.name] = str(why)
-            self.say(f"{step.id}: built, but not pushed: {why}")
-        else:
-            self.say(f"{step.id}: is in {self.url}")
-
-    def cancel(self) -> None:
-        """End what is not done; that counts as failed."""
-        for task in self.running:
-            task.cancel()
-
-    async def end(self) -> None:
-        """Cancel, and wait for the end."""
-        self.cancel()
-        await asyncio.gather(*self.running, return_exceptions=True)

@@ -30,9 +30,9 @@ from build_pytorch.build.build_outcome import (
     sentence,
 )
 from build_pytorch.build.build_plan import BuildPlan
-from build_pytorch.build.build_process import Attempt, BuildProcess, Ending, Pushes
+from build_pytorch.build.build_process import Attempt, BuildProcess, Ending
 from build_pytorch.build.log_rules import HASH_MISMATCH
-from build_pytorch.results import artefacts, evidence
+from build_pytorch.results import evidence
 
 _TICK: Final = 0.25  #: seconds between two updates of the display; events end the wait earlier
 _LOOK: Final = 10.0  #: seconds between two looks for finished steps of a process that goes on
@@ -58,7 +58,6 @@ class BuildRun:
         self.outcomes: dict[str, BuildOutcome] = {}  #: by name of the step
         self.fixable: list[Path] = []  #: logs of builds that failed for a wrong hash
         self.ended_by = 0  #: the signal that ended the run, or 0
-        self.pushes = Pushes(settings.copy_to, settings.secret_key, display.say)
         self._display = display
         self._say = display.say
         self._record = BuildRecord(settings.root, plan.backend.name, display.say)
@@ -88,10 +87,7 @@ class BuildRun:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         try:
-            for step in self.plan.steps:
-                if step.action == "up to date":
-                    self.pushes.begin(step, [artefacts.target(self.plan.backend.link(step))])
-            while self._schedule.waiting or self._processes or self.pushes.running:
+            while self._schedule.waiting or self._processes:
                 self._begin()
                 await _wait_for(self._news, _TICK)
                 for process, task in list(self._processes.items()):
@@ -105,7 +101,6 @@ class BuildRun:
             for process in self._processes:
                 process.kill()
             await asyncio.gather(*self._processes.values(), return_exceptions=True)
-            await self.pushes.end()
         return [self.outcomes[step.name] for step in self.plan.builds]
 
     def _on_signal(self, number: int) -> None:
@@ -116,7 +111,6 @@ class BuildRun:
             self._say("stopping the builds; a second signal kills them")
             self._put_off(self._schedule.drop(), "the run was ended")
             self._stop_all()
-            self.pushes.cancel()
 
     def _attempts(self) -> list[Attempt]:
         return [attempt for process in self._processes for attempt in process.attempts]
@@ -223,14 +217,10 @@ class BuildRun:
         return bool(how)
 
     def _report(self, outcome: BuildOutcome) -> None:
-        """Keep and print an outcome, push a result, and drop what would fail in the same way."""
+        """Keep and print an outcome, and drop what would fail in the same way."""
         self.outcomes[outcome.step.name] = outcome
         self._say(sentence(outcome))
-        if self._state is not RunState.BUILDING:
-            return
-        if outcome.state is BuildState.BUILT:
-            self.pushes.begin(outcome.step, outcome.outputs)
-        else:
+        if self._state is RunState.BUILDING and outcome.state is not BuildState.BUILT:
             self._drop_hopeless(outcome)
 
     def _drop_hopeless(self, outcome: BuildOutcome) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.console import (
@@ -36,17 +35,14 @@ from build_pytorch.build import backends
 from build_pytorch.build.backends import NixBackend
 from build_pytorch.build.build_backend import BuildSettings, Step
 from build_pytorch.build.build_display import BuildDisplay
-from build_pytorch.build.build_obstacles import check_cache
 from build_pytorch.build.build_outcome import BuildOutcome, BuildState
 from build_pytorch.build.build_plan import BuildPlan, make_plan
 from build_pytorch.build.run_loop import BuildRun
 from build_pytorch.build.usual_times import UsualTime
-from build_pytorch.cli import forecast_report, prefetch
+from build_pytorch.cli import prefetch
 from build_pytorch.cli.commands import BuildOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.nix import binary_caches, store
-from build_pytorch.nix.binary_caches import CacheReport
 from build_pytorch.results.ledger import only_run
 from build_pytorch.results.package_selection import chosen_packages
 
@@ -92,7 +88,6 @@ class BuildDocument(Struct, frozen=True, kw_only=True):
     jobs: int
     cores: int
     hours: float  #: of the whole run; builds of unknown time count as none
-    caches: CacheReport | UnsetType = UNSET
     memory_gib: float
     disk_gib: float
     obstacles: tuple[str, ...]
@@ -109,13 +104,8 @@ def _settings(options: BuildOptions) -> BuildSettings:
     if options.keep_going and options.fail_fast:
         raise BuildPytorchError("--keep-going and --fail-fast: choose one")
     backends.fitting(options.backend, is_remote=bool(options.builders))
-    if options.secret_key and not options.copy_to:
-        raise BuildPytorchError("--secret-key signs what --copy-to pushes; name the cache, too")
-    if options.caches and not options.dry_run:
-        raise BuildPytorchError("--caches: only with --dry-run; a run asks the caches itself")
     if options.share and options.backend not in {"", NixBackend.name}:
         raise BuildPytorchError(f"--share works only with Nix; omit --backend {options.backend}")
-    check_cache(options.copy_to)
     values = {name: getattr(options, name) for name in BuildSettings.__struct_fields__}
     if options.share:
         values["backend"] = NixBackend.name
@@ -123,7 +113,7 @@ def _settings(options: BuildOptions) -> BuildSettings:
 
 
 def run(options: BuildOptions) -> int:
-    """Build what is selected. Return the exit code: 1 if a build or a push failed.
+    """Build what is selected. Return the exit code: 1 if a build failed.
 
     Raises BuildPytorchError where nothing can begin: a wrong name, an obstacle, another run.
     """
@@ -138,7 +128,12 @@ def run(options: BuildOptions) -> int:
             _print_hours(screen, plan)
         reason = _reason_against(plan)
         if reason or options.dry_run:
-            return _end_without_builds(screen, plan, options, reason)
+            if options.json:
+                code = EXIT_BAD_INPUT if reason else EXIT_OK
+                print_json(_document(plan, {}, code), sys.stdout)
+            if reason:
+                raise reason
+            return EXIT_OK
         build_run, ended = _carried_out(screen, plan)
         # After a fix a variant may be the same build as another one.
         current = {step.name for step in plan.steps if step.action == "up to date"}
@@ -149,8 +144,8 @@ def run(options: BuildOptions) -> int:
             break
     failed = {package for package, o in outcomes.items() if o.state is not BuildState.BUILT}
     failed |= {step.name for step in plan.steps if step.action == "failed"}
-    code = EXIT_FINDINGS if failed or build_run.pushes.failed else EXIT_OK
-    _print_outcomes(screen, plan, outcomes, len(build_run.pushes.failed))
+    code = EXIT_FINDINGS if failed else EXIT_OK
+    _print_outcomes(screen, plan, outcomes)
     if options.json:
         ended_by = build_run.ended_by
         code_of_run = 128 + ended_by if ended_by else code
@@ -158,22 +153,6 @@ def run(options: BuildOptions) -> int:
     if build_run.ended_by:
         signal.raise_signal(build_run.ended_by)
     return code
-
-
-def _end_without_builds(
-    screen: Screen,
-    plan: BuildPlan,
-    options: BuildOptions,
-    reason: BuildPytorchError | None,
-) -> int:
-    """Print the document of a plan that is not carried out. Raises the reason, if there is one."""
-    caches = _asked_caches(screen, plan) if options.caches else None
-    if options.json:
-        document = _document(plan, {}, EXIT_BAD_INPUT if reason else EXIT_OK)
-        print_json(replace(document, caches=caches or UNSET), sys.stdout)
-    if reason:
-        raise reason
-    return EXIT_OK
 
 
 def _carried_out(screen: Screen, plan: BuildPlan) -> tuple[BuildRun, list[BuildOutcome]]:
@@ -203,33 +182,15 @@ def _selected(matrix: Matrix, options: BuildOptions) -> tuple[Package, ...]:
 
 
 def _reason_against(plan: BuildPlan) -> BuildPytorchError | None:
-    """Return why no build of a plan can begin, or None. Only a real run asks its cache."""
-    settings = plan.backend.settings
+    """Return why no build of a plan can begin, or None."""
     if plan.obstacles:
         lines = "\n".join(line for o in plan.obstacles for line in folded("  ", o))
-        what = "a build cannot start" if settings.dry_run else "nothing was started"
+        what = "a build cannot start" if plan.backend.settings.dry_run else "nothing was started"
         number = counted(len(plan.obstacles), "obstacle")
         return BuildPytorchError(f"{what}: {number}:\n{lines}")
     if all(step.action == "skipped" for step in plan.steps):
         return NothingToBuildError(f"nothing to build: {plan.steps[0].reason}")
-    if settings.copy_to and not settings.dry_run:
-        return store.unusable_cache(settings.copy_to)
     return None
-
-
-def _asked_caches(screen: Screen, plan: BuildPlan) -> CacheReport | None:
-    """Print where the dependencies of builds come from; without derivations, that it is unknown.
-
-    Raises ToolError if Nix fails.
-    """
-    drvs = [step.derivation.drv_path for step in plan.builds if step.derivation]
-    if not drvs:
-        if plan.builds:
-            screen.fold("Caches: ", "unknown, because no recipe was evaluated", "bold")
-        return None
-    found = binary_caches.report(drvs, plan.backend.host)
-    forecast_report.print_caches(screen, found)
-    return found
 
 
 def _fix(root: Path, logs: Sequence[Path], screen: Screen) -> bool:
@@ -276,9 +237,7 @@ def _print_hours(screen: Screen, plan: BuildPlan) -> None:
         screen.fold("  ", f"{text}: {some(ids)}", indent=6)
 
 
-def _print_outcomes(
-    screen: Screen, plan: BuildPlan, outcomes: dict[str, BuildOutcome], unpushed: int
-) -> None:
+def _print_outcomes(screen: Screen, plan: BuildPlan, outcomes: dict[str, BuildOutcome]) -> None:
     if len(outcomes) > 1:
         screen.line()
         width = max(len(outcome.step.id) for outcome in outcomes.values())
@@ -294,8 +253,6 @@ def _print_outcomes(
     rest: Counter[str] = Counter(step.action for step in plan.steps if step.name not in outcomes)
     labels = {"failed": "failed before", "skipped": "skipped", "up to date": "up to date"}
     parts += [f"{rest[action]} {label}" for action, label in labels.items() if action in rest]
-    if unpushed:
-        parts.append(f"{unpushed} not pushed")
     screen.line("; ".join(parts))
 
 

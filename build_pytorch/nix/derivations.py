@@ -6,7 +6,7 @@ The recipes are evaluated unchanged, as Flox and `nix-build` do.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,25 +55,15 @@ class StoredDerivation(msgspec.Struct, frozen=True, rename="camel"):
         """Its name with the version."""
         return self.env.get("name", "?")
 
-    @property
-    def is_source(self) -> bool:
-        """Whether it is downloaded, not compiled."""
-        return "outputHash" in self.env
-
-    def paths(self, names: Collection[str] = ()) -> list[str]:
-        """Return the store paths of outputs, by default of all."""
-        wanted = [value for name, value in self.outputs.items() if name in names or not names]
-        return [str(value["path"]) for value in wanted if value.get("path")]
-
     def inputs(self) -> Iterator[tuple[str, list[str]]]:
         """Yield the derivations that it needs, with the outputs."""
         for path, names in self.input_drvs.items():
             yield path, names["outputs"] if isinstance(names, dict) else names
 
 
-def read(drvs: Sequence[str], *, recursive: bool = False) -> dict[str, StoredDerivation]:
-    """Return derivations in the store by path, or also all that they need. Raises ToolError."""
-    answer = process.capture(store.show_derivations_argv(drvs, recursive=recursive))
+def read(drvs: Sequence[str]) -> dict[str, StoredDerivation]:
+    """Return derivations in the store by path. Raises ToolError."""
+    answer = process.capture(store.show_derivations_argv(drvs))
     try:
         return msgspec.json.decode(answer.stdout, type=dict[str, StoredDerivation])
     except msgspec.DecodeError:

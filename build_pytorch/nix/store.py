@@ -39,9 +39,6 @@ class NixSettings(msgspec.Struct, frozen=True):
     sandbox_paths: tuple[str, ...] = ()
     build_users_group: str = ""
     """Empty if builds run as the user."""
-    substituters: tuple[str, ...] = ()
-    public_keys: tuple[str, ...] = ()
-    require_sigs: bool = True
 
 
 def settings() -> NixSettings:
@@ -60,25 +57,13 @@ def settings() -> NixSettings:
         raise ToolError("nix show-config: the output is not JSON") from None
     names = ("system", "extra-platforms", "system-features", "sandbox-paths")
     system, platforms, features, mounted = (found.get(n, {}).get("value") or () for n in names)
-    sandbox, group, sigs, caches, keys = (
-        found.get(name, {}).get("value")
-        for name in (
-            "sandbox",
-            "build-users-group",
-            "require-sigs",
-            "substituters",
-            "trusted-public-keys",
-        )
-    )
+    sandbox, group = (found.get(name, {}).get("value") for name in ("sandbox", "build-users-group"))
     return NixSettings(
         (str(system), *map(str, platforms)),
         tuple(map(str, features)),
         sandbox=sandbox not in {False, "false"},
         sandbox_paths=tuple(map(str, mounted)),
         build_users_group=str(group or ""),
-        substituters=tuple(map(str, caches or ())),
-        public_keys=tuple(map(str, keys or ())),
-        require_sigs=sigs not in {False, "false"},
     )
 
 
@@ -99,9 +84,9 @@ def valid_paths(paths: Sequence[str]) -> set[str]:
     return set(present) - set(answer.stdout.split())
 
 
-def show_derivations_argv(drvs: Sequence[str], *, recursive: bool) -> list[str]:
-    """Return the command that prints derivations in the store, or all that they need, as JSON."""
-    return [*_NIX_COMMAND, "show-derivation", *(["--recursive"] * recursive), *drvs]
+def show_derivations_argv(drvs: Sequence[str]) -> list[str]:
+    """Return the command that prints derivations in the store as JSON."""
+    return [*_NIX_COMMAND, "show-derivation", *drvs]
 
 
 def requisites(output: str) -> list[str]:
@@ -113,13 +98,6 @@ def sizes(paths: Sequence[str]) -> list[int]:
     """Return the size of each store path in bytes. Raises ToolError."""
     answer = process.capture([NIX_STORE, "--query", "--size", *paths])
     return [int(size) for size in answer.stdout.split()]
-
-
-def unusable_cache(url: str) -> ToolError | None:
-    """Return why Nix cannot open a binary cache, or None. A missing local one is made."""
-    answer = process.capture([*_NIX_COMMAND, "store", "ping", "--store", url], check=False)
-    what = f"--copy-to {url}: not a store that Nix can open"
-    return ToolError(f"{what}: {message_of(answer.stderr)}") if answer.code else None
 
 
 def add_root(output: str, link: Path) -> None:
@@ -142,16 +120,6 @@ def realise_argv(drvs: Sequence[str], *, jobs: int, cores: int, builders: str) -
     """Return the command that builds derivations on `builders` (syntax of nix.conf)."""
     limits = ["--max-jobs", str(jobs), "--cores", str(cores)]
     return [NIX_STORE, "--realise", *drvs, "--keep-going", *limits, "--builders", builders]
-
-
-def sign_argv(outputs: Sequence[str], key: Path) -> list[str]:
-    """Return the command that signs the closures of store paths with a secret key file."""
-    return [*_NIX_COMMAND, "store", "sign", "--recursive", "--key-file", str(key), *outputs]
-
-
-def copy_argv(outputs: Sequence[str], url: str) -> list[str]:
-    """Return the command that copies the closures of store paths to a binary cache."""
-    return [*_NIX_COMMAND, "copy", "--to", url, *outputs]
 
 
 def evaluate_argv(expression: str) -> list[str]:
