@@ -183,12 +183,11 @@ def with_tested_builds(shell: Shell) -> None:
 
 
 def with_logs(shell: Shell) -> None:
-    """A finished build, its log where the page says, and a gh that prints it."""
+    """A finished build, and its log where the page says."""
     shell.build("cuda13_0/sm90-avx512")
     (log,) = shell.root.glob(".build-pytorch/logs/*/*.log")
     name = "pytorch-python313-cpu-avx2/20261121T101500.123-4711-1.log"
     shell.append(f".build-pytorch/logs/{name}", log.read_text())
-    shell.world.program("gh", f"#!/bin/sh\ncat '{log}'\n")
 
 
 def with_a_build(shell: Shell) -> None:

@@ -89,7 +89,7 @@ def test_the_log_of_a_whole_build_is_read_right_wherever_it_is_cut(
     phases, steps = [], []
     begins = [n for n, line in enumerate(lines, 1) if line.startswith(b"Running phase: ")]
     for cut in (*begins[:4], len(lines) // 3, begins[-2], len(lines)):
-        found = diagnose(lines[:cut], variant, matrix.variants)
+        found = diagnose(lines[:cut], variant)
         assert (found.stop, found.failure, found.headline) == (None, None, None), cut
         phases.append(found.phase)
         steps.append(found.progress or (0, 0))
@@ -133,7 +133,7 @@ error: builder for '/nix/store/55sd85lbafy6g7fjs98qddv0xfrbv9vb-python3.13-pytor
 def test_an_import_that_needs_another_cpu_is_named_so() -> None:
     matrix = matrix_reader.parse(TEXT)
     variant = next(v for v in matrix.variants if v.id == "mkl/cpu-avx512")
-    found = diagnose(OF_AVX512.split(b"\n"), variant, matrix.variants)
+    found = diagnose(OF_AVX512.split(b"\n"), variant)
     assert found.failure
     assert (found.phase, found.failure.rule.id) == ("pythonImportsCheck", "illegal-instruction")
     assert "Illegal instruction" in found.failure.lines[0][1]

@@ -19,8 +19,8 @@ from build_pytorch.build.log_reader import (
     FAILED,
     NAME_PREFIX,
     NIXPKGS_TORCH,
-    LogFileReader,
     Sign,
+    TextLogReader,
     names_of,
     phase_of,
 )
@@ -273,17 +273,13 @@ class LogDiagnosis(Struct, frozen=True, kw_only=True):
     tail: tuple[str, ...]
 
 
-def diagnose(
-    lines: Iterable[bytes], package: Package | None, matrix: Iterable[Variant] = ()
-) -> LogDiagnosis:
+def diagnose(lines: Iterable[bytes], package: Package | None) -> LogDiagnosis:
     """Read a log. Never raises for what the log says.
 
-    Lines of the builds of other variants in `matrix` are left out. Without a package, rules that
-    depend on its variant do not match.
+    Without a package, rules that depend on its variant do not match.
     """
     name = package.package if package else ""
-    siblings = [v.package for v in matrix if v is not package.variant] if package else []
-    reader = LogFileReader(name, [each for each in siblings if each != name])
+    reader = TextLogReader(name)
     progress = BuildProgress(package.variant if package else None)
     stop: LogFinding | None = None
     matches: dict[str, list[tuple[int, str]]] = {}
@@ -300,6 +296,8 @@ def diagnose(
                 started, stop = reader.started, None
                 progress = progress.begun_again()
                 matches.clear()
+            if reader.is_of_others(line):
+                continue
             rule = progress.see(line, float(number), own=line.derivation == name)
             if not (headline[1] and progress.first_error.text.startswith(headline[1])):
                 headline = (number, "")

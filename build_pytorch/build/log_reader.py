@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum, IntEnum, auto
+from collections.abc import Iterable, Iterator
+from enum import IntEnum, auto
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,6 @@ from build_pytorch.base import files
 from build_pytorch.nix.log_format import LogLine, NixLogReader, plain_text
 
 _LONGEST: Final = 1 << 16  #: characters of a command line that are examined
-_MOST_JOBS: Final = 500  #: jobs of a CI run whose lines are told apart
 
 _PHASE: Final = re.compile(
     r"(?:Running phase: (?P<name>\w+?)(?:Phase)?|(?P<unpack>unpacking sources)"
@@ -50,18 +49,6 @@ NIXPKGS_TORCH: Final = re.compile(
 )
 """The whole name of the torch of nixpkgs, whatever its variant."""
 
-_DATE: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?"
-_LINE_PREFIX: Final = re.compile(
-    r"\ufeff?(?:(?P<job>[^\t]{1,300})\t[^\t]{1,100}\t\ufeff?)?(?:"
-    rf"(?:\[?{_DATE}\]? (?:[0-9a-f]{{2}}[OE][ +]|std(?:out|err) [FP] )?"
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )"
-    r"(?:\S{1,100} [\w./@-]{1,100}\[\d+\]: )?"
-    r"|\d\d:\d\d:\d\d(?:\.\d+)? {1,2}|\[\d\d:\d\d:\d\d(?:\.\d+)?\] |\d{10}\.\d{3,9} "
-    r"|(?P<step>#\d+) \d+\.\d+ |\u2503 ?)?"
-)
-"""Before a line: the time that CI systems write, `gh run view` after job and step; GitLab with the
-stream, Kubernetes and journald with more; BuildKit's number and time; nix-output-monitor's bar."""
-
 
 class Sign(IntEnum):
     """How certain it is that the variant's own build has begun. What came before is not its own."""
@@ -73,35 +60,23 @@ class Sign(IntEnum):
     NAME = auto()
 
 
-_IS_BUILT: Final = (Sign.TORCH, Sign.NAME)
-
-
-class _Mode(Enum):
-    """What the last line belongs to."""
-
-    OUTPUT = auto()
-    ERROR = auto()  #: an error of Nix, which goes on in indented lines
-    SCRIPT = auto()  #: a script that GitHub Actions shows before it runs it
-
-
 def phase_of(text: str) -> str:
     """Return the phase that begins with a line of Nix's scripts, or an empty text."""
     found = _PHASE.match(text)
     return found["name"] or found.lastgroup or "" if found else ""
 
 
-def names_of(*packages: str) -> re.Pattern[str]:
-    """Return what the whole name of a derivation or package of these variants matches.
+def names_of(package: str) -> re.Pattern[str]:
+    """Return what the whole name of a derivation or package of this variant matches.
 
     The name is followed by nothing but a version: `sm120-avx512` is not `sm120-avx512bf16`.
-    Without packages it is any derivation that builds PyTorch.
+    Without a package it is any derivation that builds PyTorch.
     """
-    if not any(packages):
+    if not package:
         return _OF_TORCH
-    parts = [map(re.escape, package.partition("-")) for package in packages]
-    names = "|".join(rf"{base}\d*-{suffix}" for base, _, suffix in parts)
+    base, _, suffix = map(re.escape, package.partition("-"))
     return re.compile(
-        rf"(?:\S*/)?(?:\w{{32}}-)?(?:[\w.]+-)*(?:{names})"
+        rf"(?:\S*/)?(?:\w{{32}}-)?(?:[\w.]+-)*{base}\d*-{suffix}"
         r"(?:-\d[^\s-]*)?(?:\.drv|\.nix)?(?:!\S*)?$"
     )
 
@@ -127,28 +102,23 @@ class TextLogReader:
         self._current = package  #: the owner of lines without a prefix: what began last
         self._nix = NixLogReader()
         self._base = package.partition("-")[0]
-        self._mode = _Mode.OUTPUT
+        self._in_error = False  #: of Nix, which goes on in indented lines
         self._is_ours: bool | None = None  #: whether a build here wrote it; None before line 1
         self._failed: str | None = None  #: the owner of the lines that Nix repeats in an error
         self._torch = ""  #: the first name, of Python as well, under which nixpkgs builds torch
 
     def read(self, line: bytes) -> Iterator[LogLine]:
         """Return the line with its owner: `package` for the variant's own build."""
-        return self.lines_of(plain_text(line.decode("utf-8", errors="replace")))
-
-    def lines_of(self, text: str) -> Iterator[LogLine]:
-        """Return the log lines in one line of text, which has no time stamp any more."""
+        text = plain_text(line.decode("utf-8", errors="replace"))
         self._follow(text)
-        if self._mode is _Mode.SCRIPT:
-            yield LogLine("", f"##{text}")
-        elif text.startswith("@nix "):
-            for line in self._nix.read(text.encode("utf-8", errors="replace")):
-                owner = self._owner(line.derivation, Sign.NAME) if line.derivation else ""
-                yield LogLine(owner, line.text, line.phase, line.began, line.where)
+        if text.startswith("@nix "):
+            for found in self._nix.read(text.encode("utf-8", errors="replace")):
+                owner = self._owner(found.derivation, Sign.NAME) if found.derivation else ""
+                yield LogLine(owner, found.text, found.phase, found.began, found.where)
         elif quoted := _QUOTED_BY_NIX.match(text):
             owner = self._current if self._failed is None else self._failed
             yield LogLine(owner, text[quoted.end() :])
-        elif self._mode is _Mode.ERROR and text.startswith(" " * 7):
+        elif self._in_error and text.startswith(" " * 7):
             yield LogLine("" if self._failed == self.package else self._failed or "", text)
         elif text.startswith("building '") and (built := _BUILDING.match(text)):
             self._current = self._owner(built[1], Sign.NAME)
@@ -163,6 +133,11 @@ class TextLogReader:
             if not self.started and owner == self.package and phase_of(text) in _FIRST_PHASES:
                 self.started = Sign.PHASE
             yield LogLine(owner, text)
+
+    def is_of_others(self, line: LogLine) -> bool:
+        """Whether a line is of another derivation, although the variant's build has begun."""
+        is_built = self.started in {Sign.TORCH, Sign.NAME}
+        return is_built and line.derivation not in {"", self.package}
 
     def _owner(self, name: str, sign: Sign) -> str:
         """Return the owner of lines of a derivation: `package` or its name.
@@ -183,18 +158,16 @@ class TextLogReader:
         """Update the state from a line that describes the lines after it."""
         if self._is_ours is None:
             self._is_ours = text.startswith(_OUR_COMMANDS)
-        if text.startswith("##["):
-            self._mode = _Mode.SCRIPT if text.startswith("##[group]Run ") else _Mode.OUTPUT
-        elif self._mode is not _Mode.SCRIPT and not text.startswith("  "):
-            self._mode = _Mode.ERROR if text.startswith(ERRORS) else _Mode.OUTPUT
+        if not text.startswith("  "):
+            self._in_error = text.startswith(ERRORS)
         if self._base and self._base in text and "build " in text[:100]:
             self._follow_command(text)
-        if self._mode is _Mode.ERROR and (failed := FAILED.match(text)):
+        if self._in_error and (failed := FAILED.match(text)):
             self._failed = self._owner(failed[1], Sign.NONE)
 
     def _follow_command(self, text: str) -> None:
         """Update the state from a command line that names what is built."""
-        plain = re.sub(r"^(?:##\[group\]Run |\[command\]|[$+>#] )+", "", text[:_LONGEST])
+        plain = re.sub(r"^(?:[$+>#] )+", "", text[:_LONGEST])
         if not _COMMAND.match(plain):
             return
         names = [word.strip("'\"") for word in plain.split()]
@@ -205,53 +178,6 @@ class TextLogReader:
             self._is_ours = False
         elif len(names) == 1:
             self._current = self._owner(names[0], Sign.COMMAND)
-
-
-class LogFileReader:
-    """Reads a log of any origin, also of several jobs of a CI run, one after the other or mixed.
-
-    Leaves out what the builds of `siblings` wrote: packages on which `package` does not depend.
-    """
-
-    def __init__(self, package: str, siblings: Sequence[str] = ()) -> None:
-        self.package = package
-        self.started = Sign.NONE  #: rises where lines so far turn out not to be the variant's own
-        self._siblings = names_of(*siblings) if siblings else None
-        self._is_sibling: dict[str, bool] = {package: False}  #: answers for owners of lines
-        self._jobs: dict[str, TextLogReader] = {}
-
-    def read(self, line: bytes) -> Iterator[LogLine]:
-        """Return the lines of the log in one line of the file.
-
-        Lines of a job in which another variant is built are left out. Once the variant is built,
-        so are those of other derivations: it waits for none then.
-        """
-        text = plain_text(line.decode("utf-8", errors="replace"))
-        name = ""
-        if (prefix := _LINE_PREFIX.match(text)) and prefix.end():
-            name = prefix["job"] or prefix["step"] or ""
-            text = text[prefix.end() :]
-            if (inner := _LINE_PREFIX.match(text)) and not inner["job"]:  # of a program in the job
-                text, name = text[inner.end() :], name or inner["step"] or ""
-        if name not in self._jobs and len(self._jobs) >= _MOST_JOBS:
-            name = next(reversed(self._jobs))
-        job = self._jobs.get(name)
-        if not job:
-            job = self._jobs[name] = TextLogReader(self.package)
-        for found in job.lines_of(text):
-            self.started = max(self.started, job.started)
-            is_elsewhere = len(self._jobs) > 1 and job.started < self.started
-            is_later = job.started in _IS_BUILT and found.derivation not in {"", self.package}
-            if not (is_elsewhere or is_later or self._of_sibling(found)):
-                yield found
-
-    def _of_sibling(self, line: LogLine) -> bool:
-        owner = line.derivation
-        if not owner and line.text.startswith("error: ") and (failed := FAILED.match(line.text)):
-            owner = failed[1]
-        if self._siblings and owner not in self._is_sibling:
-            self._is_sibling[owner] = self._siblings.match(owner) is not None
-        return self._is_sibling.get(owner, False)
 
 
 def split_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import bz2
-import codecs
 import contextlib
 import errno
 import gzip
 import io
 import itertools
-import lzma
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from msgspec import Struct
 
@@ -30,14 +27,16 @@ from build_pytorch.matrix.selection import Selection, select_packages
 from build_pytorch.results.package_selection import chosen_package, last_log
 
 _CHUNK: Final = 1 << 20
-_EXPANDERS: Final[dict[bytes, Callable[[IO[bytes]], Any]]] = {
-    b"\x1f\x8b\x08": lambda raw: gzip.GzipFile(fileobj=raw),
-    b"BZh": bz2.BZ2File,
-    b"\xfd7zXZ\0": lzma.LZMAFile,
+_GZIP: Final = b"\x1f\x8b\x08"
+_OTHERS: Final = {
+    b"BZh": "compressed with bzip2",
+    b"\xfd7zXZ\0": "compressed with xz",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd",
+    b"\x04\x22\x4d\x18": "compressed with lz4",
+    b"PK\x03\x04": "compressed with zip",
+    b"\xff\xfe": "written in UTF-16",
 }
-"""How compressed files begin, and what reads them; Nix keeps its own logs as .bz2."""
-_OTHERS: Final = {b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4", b"PK\x03\x04": "zip"}
-"""Those that the standard library of Python 3.11 does not read."""
+"""How files begin that are not read."""
 
 _HEAD: Final = 20_000  #: lines in which the variant is searched
 
@@ -89,7 +88,7 @@ def run(options: DiagnoseOptions) -> int:
     head = list(itertools.islice(lines, _HEAD))
     known = [p for p in matrix.packages if options.release in {"", p.release_name}]
     package = chosen[0] if chosen else named_package(known, head)
-    diagnosis = diagnose(itertools.chain(head, lines), package, matrix.variants)
+    diagnosis = diagnose(itertools.chain(head, lines), package)
     if options.json:
         print_json(document(diagnosis), sys.stdout)
     else:
@@ -98,13 +97,12 @@ def run(options: DiagnoseOptions) -> int:
 
 
 def _chunks(name: str) -> Iterator[bytes]:
-    """Yield the pieces of a log as UTF-8, expanded where the log is compressed."""
+    """Yield the pieces of a log, expanded where it is compressed with gzip."""
     total, progress = 0, None
     try:
         with _opened(name) as stream:
             chunk = stream.read(_CHUNK)
-            encoding, has_lines = _encoding(chunk), b"\n" in chunk
-            decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+            has_lines = b"\n" in chunk
             while chunk:
                 if total:  # most logs have one chunk
                     progress = progress or ProgressLine("", 0)
@@ -112,10 +110,9 @@ def _chunks(name: str) -> Iterator[bytes]:
                     progress.at()
                 total += len(chunk)
                 _limit(total)
-                text = chunk if encoding == "utf-8" else decoder.decode(chunk).encode()
-                yield text if has_lines else text.replace(b"\r", b"\n")
+                yield chunk if has_lines else chunk.replace(b"\r", b"\n")
                 chunk = stream.read(_CHUNK)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or "the compressed data is damaged"
         raise BuildPytorchError(f"{name}: cannot be read: {reason}") from None
     finally:
@@ -124,34 +121,25 @@ def _chunks(name: str) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _opened(name: str) -> Iterator[IO[bytes]]:
+def _opened(name: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """Open a log, compressed or not. Raises OSError, and BuildPytorchError for other formats."""
     descriptor = files.open_named(Path(name), or_stdin=True)
     with io.BufferedReader(io.FileIO(descriptor), _CHUNK) as raw:
         _limit(os.fstat(descriptor).st_size)
         begin = raw.peek(8)
-        for sign, program in _OTHERS.items():
+        for sign, what in _OTHERS.items():
             if begin.startswith(sign):
-                what = f"compressed with {program}: decompress it first"
-                raise BuildPytorchError(f"{name}: {what}")
-        expand = next((_EXPANDERS[sign] for sign in _EXPANDERS if begin.startswith(sign)), None)
-        with expand(raw) if expand else contextlib.nullcontext(raw) as stream:
-            yield stream
+                raise BuildPytorchError(f"{name}: {what}; convert it to plain text first")
+        if begin.startswith(_GZIP):
+            with gzip.GzipFile(fileobj=raw) as stream:
+                yield stream
+        else:
+            yield raw
 
 
 def _limit(size: int) -> None:
     if size > files.LARGEST_LOG:
         raise OSError(errno.EFBIG, f"larger than {files.LARGEST_LOG >> 20} MiB")
-
-
-def _encoding(begin: bytes) -> str:
-    """Return the encoding of a log; PowerShell writes UTF-16."""
-    if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    even, odd = begin[0:16:2], begin[1:16:2]
-    if odd and any(odd) != any(even):
-        return "utf-16-le" if any(even) else "utf-16-be"
-    return "utf-8"
 
 
 def document(diagnosis: LogDiagnosis) -> DiagnosisDocument:
