@@ -154,13 +154,6 @@ def whole(session: nox.Session) -> None:
     session.run("python", "tests/whole/evaluate.py", *named, env=env | {"PYTHONPATH": "."})
 
 
-@nox.session
-def fuzz(session: nox.Session) -> None:
-    """Try hostile inputs on every reader: --seed, --count and names of tests/fuzz/ after --."""
-    _install(session)
-    session.run("python", "tests/fuzz", *session.posargs)
-
-
 @nox.session(venv_backend="none")
 def prefetch(session: nox.Session) -> None:
     """Take the hashes of all sources, write matrix.toml and generate again."""

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
+import kills
 import pytest
 from conftest import OF_ANOTHER_USER, PROJECT, WHOLE, Project, unfolded
-from fuzz import kills
 from world import Site, World, programs, served, wait_until
 
 from build_pytorch.base import git, outputs

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+import kills
 import pytest
 from conftest import Project, error_line, needs_nix
-from fuzz import kills
 
 from build_pytorch.base import file_plan
 from build_pytorch.base.errors import WriteError
@@ -35,7 +35,7 @@ def change_everything(project: Project) -> None:
 
 @pytest.mark.slow
 def test_kill_9_at_any_moment_leaves_every_file_whole(project: Project) -> None:
-    """A few rounds; `nox -s fuzz -- kills` kills more often."""
+    """A few rounds."""
     seed = time.time_ns() % (1 << 30)
     killer = kills.PhaseKiller(project)
     counts = kills.phases(killer, random.Random(seed), 24)
@@ -353,7 +353,7 @@ def test_the_page_of_a_release_that_is_gone_goes_unless_it_was_edited(project: P
 @pytest.mark.slow
 @pytest.mark.parametrize("command", kills.CHANGES)
 def test_a_killed_change_of_the_matrix_is_finished_by_the_same_command(command: str) -> None:
-    """At a few points, drawn anew each time; `nox -s fuzz -- kills` tries all."""
+    """At a few points, drawn anew each time."""
     seed = time.time_ns() % (1 << 30)
     counts = kills.changes(command, random.Random(seed), KILLS)
     assert sum(counts.values()) == 2 * KILLS, f"seed {seed}: {counts}"

@@ -16,7 +16,6 @@ import jsonschema
 import msgspec
 import pytest
 from conftest import ONE, PROJECT
-from fuzz import matrices
 
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import matrix_reference
@@ -461,19 +460,6 @@ def test_a_list_of_allowed_names_is_shortened() -> None:
     (message,) = errors_of(broken, ("[cpu.avx2]", f"{gpus}\n[cpu.avx2]"))
     assert "and 849 more" in message
     assert len(message) < 400
-
-
-@pytest.mark.parametrize(("seed", "count"), [(1, 20), pytest.param(2, 80, marks=pytest.mark.slow)])
-def test_broken_matrices_give_lines_with_places_and_no_traceback(seed: int, count: int) -> None:
-    counts = matrices.run(seed, count)
-    assert counts["refused"] + counts["valid"] == count
-    assert counts["refused"] > count / 2
-
-
-@pytest.mark.parametrize("text", ["", "a" * 10, "[" * 5000, "x = " + "9" * 5000, "release = 3"])
-def test_what_is_no_matrix_at_all_is_one_error(text: str) -> None:
-    with pytest.raises(MatrixError, match=r"^matrix\.toml"):
-        matrix_reader.parse(text)
 
 
 def test_a_file_that_cannot_be_read_is_one_error_that_says_what_to_do(tmp_path: Path) -> None:

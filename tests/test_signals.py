@@ -14,23 +14,19 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import psutil
+import pytest
+from kills import own_world
 from test_publish import FLOX
 from world import World, programs, wait_until
 
 from build_pytorch.base.files import TEMPORARY
 from build_pytorch.results import ledger
-from fuzz.kills import own_world
 
-COUNT = 200
-"""Signals of one run, unless another number is given."""
 NUMBERS: Final = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STATE: Final = re.compile(r"every file is whole|stopping the builds|run again|were not started")
 """What a command that was ended says about what it left."""
@@ -156,28 +152,16 @@ def _members(session: int) -> list[int]:
 COMMANDS: Final = ("build", "verify", "all", "prefetch", "publish", "smoke", "inspect")
 
 
-@contextlib.contextmanager
-def target() -> Iterator[Target]:
-    """A target in a temporary folder."""
-    with tempfile.TemporaryDirectory() as name, own_world(Path(name)) as world:
-        yield Target(world, Path(name))
-
-
-def run(seed: int, count: int) -> dict[str, int]:
-    """Send so many signals. Returns how many ended each command, and how many came too late."""
-    if (reason := programs()) is not None:
-        sys.stderr.write(f"no command is interrupted: {reason}\n")
-        return {}
+@pytest.mark.slow
+@pytest.mark.skipif(programs() is not None, reason=programs() or "")
+def test_a_signal_at_any_moment_ends_a_command_with_a_line(tmp_path: Path) -> None:
+    seed = time.time_ns() % (1 << 30)
     dice = random.Random(seed)
-    counts: Counter[str] = Counter()
-    with target() as it:
+    with own_world(tmp_path) as world:
+        it = Target(world, tmp_path)
         it.time()
-        for _ in range(count):
-            command, number = dice.choice(COMMANDS), dice.choice(NUMBERS)
-            if not it.unbuilt:
-                command = "verify"
-            was_ended = it.interrupt(command, number, dice.uniform(0, it.seconds[command]))
-            counts[f"{command}, {number.name}: {'ended' if was_ended else 'went on'}"] += 1
+        for _ in range(8):
+            command = dice.choice(COMMANDS) if it.unbuilt else "verify"
+            it.interrupt(command, dice.choice(NUMBERS), dice.uniform(0, it.seconds[command]))
         last = it.world.project.invoke("all")
-        assert last.returncode == 0, last.stdout + last.stderr
-    return dict(sorted(counts.items()))
+        assert last.returncode == 0, f"seed {seed}: {last.stdout}{last.stderr}"

@@ -1,7 +1,6 @@
 """Kill -9 at any moment: phases while they write, builds while they run. Nothing may be lost.
 
-`python tests/fuzz kills --seed 1 --count 1000` kills 1,000 phases, 50 builds and each command that
-changes matrix.toml at 50 points, or at all if it has fewer.
+Points are drawn from a seed, which a failing test prints.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any, Final
 from unittest import mock
 
 from conftest import Project, copied_project, run_in_process
-from world import Site, World, kill_session, programs, served, wait_until
+from world import Site, World, kill_session, served, wait_until
 
 from build_pytorch.base import digest
 from build_pytorch.base.files import TEMPORARY
@@ -359,27 +358,3 @@ def own_world(folder: Path) -> Iterator[World]:
         project = copied_project(folder / "builds")
         project.commit()
         yield World(project, it, folder)
-
-
-def run(seed: int, count: int) -> dict[str, int]:
-    """Kill so many phases, and a twentieth as many builds and changes of the matrix.
-
-    Returns how often what happened.
-
-    Raises AssertionError if a file or a finished build is lost.
-    """
-    dice = random.Random(seed)
-    with tempfile.TemporaryDirectory() as name:
-        killer = PhaseKiller(copied_project(Path(name) / "phases"))
-        counts = phases(killer, dice, count)
-        killer.end()
-        for command in CHANGES:
-            counts += changes(command, dice, count // 20)
-        if (reason := programs()) is None:
-            with own_world(Path(name)) as world:
-                while counts["build kills"] < count // 20:
-                    missing = count // 20 - counts["build kills"]
-                    counts += builds(world, dice, missing)
-        else:
-            sys.stderr.write(f"no builds are killed: {reason}\n")
-    return dict(counts)

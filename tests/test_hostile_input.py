@@ -1,0 +1,418 @@
+"""Hostile input of every reader: it is read or refused in one line, and reaches no terminal raw.
+
+Hypothesis draws the mistakes and shrinks what fails: those of people (a missing quote), of programs
+(truncation, bytes, control characters), and of servers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+import os
+import random
+import re
+import socketserver
+import tempfile
+import threading
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import hypothesis.strategies as st
+import pytest
+import tomlkit
+from conftest import ONE, PROJECT, needs_nix, write_recipes
+from hypothesis import HealthCheck, example, given, settings
+from markdown_it import MarkdownIt
+from msgspec import structs, to_builtins
+
+from build_pytorch.base import digest, paths
+from build_pytorch.base.console import Screen, print_json, visible
+from build_pytorch.base.errors import BuildPytorchError, MatrixError
+from build_pytorch.base.process import ProcessResult
+from build_pytorch.build.build_progress import BuildProgress, diagnose
+from build_pytorch.build.log_reader import LogFileReader
+from build_pytorch.build.log_rules import RULES
+from build_pytorch.cli import describe_machine
+from build_pytorch.cli.diagnose import document, show
+from build_pytorch.cli.smoke import show_case
+from build_pytorch.generate import docs
+from build_pytorch.generate.recipes import render
+from build_pytorch.hardware import saved_machines
+from build_pytorch.hardware.choose import choose
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.hashed_sources import FAKE
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.nix.log_format import NixLogReader
+from build_pytorch.nix.quoting import to_sri
+from build_pytorch.results import package_state
+from build_pytorch.results.ledger import FILE
+from build_pytorch.smoke import smoke_report
+from build_pytorch.smoke.smoke_case import case_of, judge_run
+from build_pytorch.sources import fetchers, github
+from build_pytorch.verify import verification
+
+TESTS: Final = PROJECT / "tests"
+MATRIX: Final = matrix_reader.parse(ONE)
+TABLES: Final = tomllib.loads(ONE)
+HASH: Final = "sha256-" + "B" * 42 + "A="
+
+PIECES: Final = [
+    *"'\"$\\{}[]()#=.,;:/*<>|&`~!@%^+?_- \n\r\t\0\x1b\x7f\x85\x9b\u202e\u2028\ufeff\u200b", "\U0010ffff",
+    "''", '"""', "'''", "[[", "]]", "${", "''${", '${builtins.abort "x"}', "*/", "../..", "--help",
+    "$(id)", "\x1b[2J", "\x1b]0;t\x07", "</script>", "<b>", "<!-- end generated: counts -->", "**",
+    "[a](javascript:b)", "```", "| a |", "\n\n# a\n\n", "null", "nan", "1e999", "sm_120", "\\ud800",
+    "::stop-commands::x", "##[error]", "@nix ", "error: ", "9" * 5000, "[" * 3000, '{"a":' * 3000,
+    "x" * 70_000, "release.cuda13_0", "1979-13-45", "\\q", "a = 1", "sha256-", "0" * 52,
+]  # fmt: skip
+VALUES: Final[list[Any]] = [
+    7, -1, True, 1.5, "", "a\nb", "a\x1b[31mb", "${x}", "../..", "x" * 5000, [], {}, [[]],
+    10**30, {"a": 1}, {"k" * 3000: 1}, ["sm120"] * 300, "580.65.06", "/nix/store/../x",
+]  # fmt: skip
+hostile = settings(
+    deadline=None, suppress_health_check=list(HealthCheck), max_examples=60, print_blob=False
+)
+some = settings(hostile, max_examples=15)
+
+
+@st.composite
+def broken(draw: st.DrawFn, originals: list[str]) -> str:
+    """A text with up to four mistakes: a piece put in, a part gone or twice, or cut off."""
+    text = draw(st.sampled_from(originals))
+    for _ in range(draw(st.integers(0, 4))):
+        place, end = sorted(draw(st.tuples(*[st.integers(0, len(text))] * 2)))
+        kind = draw(st.sampled_from(("piece", "piece", "gone", "twice", "few", "cut")))
+        text = {
+            "piece": text[:place] + draw(st.sampled_from(PIECES)) + text[place:],
+            "gone": text[:place] + text[end:],
+            "twice": text[:end] + text[place:],
+            "few": text[:place] + text[place + 1 :],
+            "cut": text[:place],
+        }[kind]
+    return text
+
+
+def places(node: Any, trail: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value of a document."""
+    if trail:
+        yield trail
+    items: Any = enumerate(node) if isinstance(node, list) else getattr(node, "items", tuple)()
+    for key, value in items:
+        yield from places(value, (*trail, key))
+
+
+def replaced(document: Any, trail: tuple[Any, ...], value: Any) -> Any:
+    """A copy of a document with another value in a place; None removes it."""
+    changed = parent = copy.deepcopy(document)
+    for step in trail[:-1]:
+        parent = parent[step]
+    if value is None:
+        del parent[trail[-1]]
+    else:
+        parent[trail[-1]] = value
+    return changed
+
+
+@st.composite
+def broken_json(draw: st.DrawFn, documents: list[Any]) -> str:
+    """A JSON document with one other value, and perhaps broken as text."""
+    whole = draw(st.sampled_from(documents))
+    trail = draw(st.sampled_from(list(places(whole))))
+    text = json.dumps(replaced(whole, trail, draw(st.sampled_from([None, *VALUES]))))
+    return draw(st.one_of(st.just(text), broken([text])))
+
+
+def is_shown(text: str) -> bool:
+    """Whether a text has no control characters besides line breaks."""
+    return text.replace("\n", "").isprintable()
+
+
+def encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def result_of(call: Callable[[], Any]) -> Any:
+    """What a reader returns; None if it refuses, in one line that can be printed."""
+    try:
+        return call()
+    except BuildPytorchError as error:
+        message = str(error)
+    assert visible(message).isprintable(), message
+    return None
+
+
+# --- matrix.toml ---
+
+
+def refused(data: bytes) -> list[str]:
+    """The lines of a refusal, each with file, line, place and reason; none for a valid matrix."""
+    try:
+        matrix_reader.decode(data)
+    except MatrixError as error:
+        lines = str(error).split("\n")
+        *_, last = lines
+        for line in lines[:-1] if re.fullmatch(r"and \d+ more errors", last) else lines:
+            found = re.fullmatch(r"matrix\.toml(?::([1-9]\d*))?: [^:].*?: .+", line)
+            assert found, line
+            assert int(found[1] or 1) <= data.count(b"\n") + 1, line
+            assert len(line) <= 300, line
+        return lines
+    return []
+
+
+@hostile
+@given(text=broken([ONE]))
+def test_a_broken_matrix_is_refused_with_its_places_or_valid(text: str) -> None:
+    refused(encoded(text))
+
+
+@hostile
+@given(trail=st.sampled_from(list(places(TABLES))), value=st.sampled_from([None, *VALUES]))
+def test_a_wrong_value_is_refused_with_its_place_or_valid(
+    trail: tuple[Any, ...], value: Any
+) -> None:
+    refused(encoded(tomlkit.dumps(replaced(TABLES, trail, value))))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\xff\xfe", b"\xef\xbb\xbfx = 1", b"release = 3", b"", b"[" * 5000, b"x = " + b"9" * 5000],
+)
+def test_what_is_no_matrix_is_refused(data: bytes) -> None:
+    assert refused(data)
+
+
+def text_at(trail: tuple[Any, ...]) -> Any:
+    node: Any = TABLES
+    for step in trail:
+        node = node[step]
+    return node
+
+
+TEXTS: Final = [trail for trail in places(TABLES) if isinstance(text_at(trail), str)]
+MARKDOWN: Final = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def pages(matrix: Matrix, recipes: dict[str, str]) -> dict[str, Counter[str]]:
+    """The number of elements of each kind that each generated page has, text left out."""
+    shapes = {}
+    for page, text in docs.render(matrix, recipes).items():
+        if ".md" in page:
+            tokens = MARKDOWN.parse(text)
+            kinds = [child.type for token in tokens for child in token.children or ()]
+            text_kinds = {"text", "text_special", "softbreak"}
+            shapes[page] = Counter(token.type for token in tokens)
+            shapes[page].update(kind for kind in kinds if kind not in text_kinds)
+    return shapes
+
+
+@pytest.mark.slow
+@needs_nix
+@settings(hostile, max_examples=12)
+@given(
+    trail=st.sampled_from(TEXTS),
+    text=broken(["", "a", "1.2"]).filter(lambda text: len(text) < 400),
+    is_added=st.booleans(),
+)
+@example(trail=("release", "cuda13_0", "purpose"), text='${builtins.abort "x"}</td>', is_added=True)
+def test_a_hostile_text_of_the_matrix_is_refused_or_only_a_value(
+    trail: tuple[Any, ...], text: str, is_added: bool
+) -> None:
+    """Recipes with it pass the checks of evaluation, and pages keep their structure."""
+    value = text_at(trail) + text if is_added else text
+    changed = tomlkit.dumps(replaced(TABLES, trail, value))
+    if refused(encoded(changed)):
+        return
+    matrix = matrix_reader.parse(changed)
+    with tempfile.TemporaryDirectory() as folder:
+        recipes = write_recipes(Path(folder), matrix)
+        assert all(map(digest.is_intact, recipes.values()))
+        result = verification.verify(matrix, Path(folder), only=["evaluation"])
+        assert [(it.check, it.found) for it in result.findings if it.severity == "error"] == []
+    if {"when", "until", "facts", "has", "driver"} & set(trail):
+        return  # it decides which rows a page has
+    assert pages(matrix, recipes) == pages(MATRIX, render(MATRIX))
+
+
+# --- logs ---
+
+LINES: Final = [
+    *(line for rule in RULES for line in rule.hints),
+    "CMake Warning at x:1 (message):", "FAILED: x", "--   USE_CUDA              : OFF", "[8/1559] x",
+    '@nix {"action":"start","id":1,"type":105,"fields":["/nix/store/x.drv","ssh://x"]}',
+    '@nix {"action":"result","id":1,"type":101,"fields":["--   USE_CUDA              : OFF"]}',
+    '@nix {"action":"msg","level":0,"msg":"error: hash mismatch in fixed-output\\n specified: x"}',
+]  # fmt: skip
+
+
+@hostile
+@given(lines=st.lists(broken(LINES), min_size=1, max_size=12), seed=st.integers(0, 99))
+def test_no_line_of_a_log_raises_hangs_or_reaches_the_terminal(lines: list[str], seed: int) -> None:
+    variant = random.Random(seed).choice(MATRIX.variants)
+    data = [encoded(line) for line in lines]
+    for reader in (NixLogReader(), LogFileReader(variant.package)):
+        progress = BuildProgress(variant)
+        for raw in data:
+            begin = time.process_time()
+            for line in reader.read(raw):
+                progress.see(line, 0.0, own=True)
+            assert time.process_time() - begin < 2.0, raw[:200]
+    out, diagnosis = io.StringIO(), diagnose(data, variant)
+    show(Screen(out), "x.log", diagnosis)
+    print_json(document(diagnosis), out)
+    assert is_shown(out.getvalue())
+
+
+# --- documents of other programs and machines ---
+
+REPORTS: Final = [json.loads(it.read_text()) for it in (TESTS / "fixtures/smoke").glob("*.json")]
+MACHINES: Final = [json.loads(it.read_text()) for it in (TESTS / "machines").glob("*.json")]
+EVENT: Final = {
+    "at": "2026-11-20T10:00:00.000+00:00",
+    "release": "cuda13_0",
+    "variant": "sm90-avx2",
+}
+EVENTS: Final[list[Any]] = [
+    {**EVENT, "event": "started", "digest": "d", "attempt": "a", "backend": "nix", "cores": 4},
+    {**EVENT, "event": "ended", "digest": "d", "attempt": "a", "outcome": "built", "seconds": 1.5},
+    {**EVENT, "event": "tested", "by": "smoke", "outcome": "passed", "output": "/x", "digest": "d"},
+    {**EVENT, "event": "published", "digest": "d", "organization": "o", "output": "/nix/store/x"},
+]
+
+
+@some
+@given(text=broken_json(REPORTS), seed=st.integers(0, 99))
+def test_a_report_of_others_is_judged_or_refused(text: str, seed: int) -> None:
+    found = smoke_report.parse(text)
+    out = io.StringIO()
+    if found.report is None:
+        assert is_shown(visible(found.problem))
+        return
+    variant = random.Random(seed).choice(MATRIX.variants)
+    case = structs.replace(case_of(variant, judge_run(found, variant, None)), script=found.raw)
+    show_case(Screen(out), variant, case, found.report)
+    print_json(to_builtins(case), io.StringIO())
+    assert is_shown(out.getvalue())
+
+
+@some
+@given(text=broken_json(MACHINES))
+def test_a_machine_of_others_gets_an_answer_or_is_refused(text: str) -> None:
+    machine = result_of(lambda: saved_machines.parse(encoded(text), "machine.json"))
+    if machine is None:
+        return
+    out = io.StringIO()
+    describe_machine.print_machine(Screen(out), machine, MATRIX.cpus.values())
+    choose(MATRIX, machine)
+    assert is_shown(out.getvalue())
+
+
+@some
+@given(lines=st.lists(broken_json(EVENTS), min_size=1, max_size=6))
+def test_a_ledger_of_others_is_read_without_its_wrong_lines(lines: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / paths.STATE / FILE
+        path.parent.mkdir()
+        path.write_bytes(encoded("\n".join([*lines, json.dumps(EVENTS[0]), ""])))
+        states = package_state.package_states(Path(name), MATRIX.variants)
+        assert any(state.events for state in states.values())
+
+
+# --- answers of prefetch programs and GitHub ---
+
+PRINTED: Final = [HASH, f"{HASH}\n", json.dumps(HASH), json.dumps({"owner": "x", "hash": HASH}), ""]
+LOGS: Final = [
+    f"error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':\n"
+    f"         specified: {FAKE}\n            got:    {HASH}\n",
+    "error: unable to download 'https://github.com/x': HTTP error 404\n",
+]
+
+
+@hostile
+@given(out=broken(PRINTED), err=broken(LOGS), code=st.integers(0, 1), expired=st.booleans())
+def test_an_answer_of_a_prefetch_program_is_a_hash_or_one_line(
+    out: str, err: str, code: int, expired: bool
+) -> None:
+    source = fetchers.sources(MATRIX)[0]
+    answer = ProcessResult(code, out, err, expired=expired)
+    found = result_of(lambda: fetchers._read_hash(source, answer))  # noqa: SLF001
+    assert found is None or to_sri(str(found)) == found
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    answer = b""
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        while self.rfile.readline() not in {b"\r\n", b"\n", b""}:
+            pass
+        with contextlib.suppress(OSError):
+            self.wfile.write(self.server.answer)  # type: ignore[attr-defined]
+
+    def finish(self) -> None:
+        with contextlib.suppress(OSError):
+            super().finish()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[_Server]:
+    """A server that stands for GitHub and answers what is set."""
+    with _Server(("127.0.0.1", 0), _Handler) as it, pytest.MonkeyPatch.context() as patch:
+        threading.Thread(target=it.serve_forever, args=(0.05,), daemon=True).start()
+        patch.setitem(os.environ, github.API_VARIABLE, f"http://127.0.0.1:{it.server_address[1]}")
+        yield it
+        it.shutdown()
+
+
+CALLS: Final[list[tuple[Any, Callable[[github.GitHub], object]]]] = [
+    ({"ref": "refs/tags/v2.11.0"}, lambda hub: hub.has_tag("pytorch", "pytorch", "v2.11.0")),
+    (
+        {"sha": "1" * 40, "commit": {"committer": {"date": "2026-11-01T00:00:00Z"}}},
+        lambda hub: hub.head("NixOS", "nixpkgs", "nixos-unstable"),
+    ),
+    (
+        [{"tag_name": f"v2.{n}.0", "prerelease": n == 12, "body": "x"} for n in range(13)],
+        lambda hub: github.newest_version(hub.releases("pytorch", "pytorch")),
+    ),
+]
+STATUS: Final = ["200 OK"] * 6 + [
+    "200 \x1b[31mred",
+    "204 x",
+    "301 x",
+    "403 x",
+    "404 x",
+    "500 \x9b",
+    "2x0",
+]
+HEADERS: Final = [
+    *("", "", "", "Content-Encoding: gzip", "Content-Length: 99999", "Content-Length: x"),
+    *("Transfer-Encoding: chunked", "X-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: " + "9" * 5000),
+    *("Location: http://[", "Location: file:///etc/passwd", "no colon", "X: " + "y" * 70000),
+]
+
+
+@hostile
+@given(
+    call=st.sampled_from(CALLS),
+    data=st.data(),
+    status=st.sampled_from(STATUS),
+    header=st.sampled_from(HEADERS),
+)
+def test_an_answer_of_github_is_read_or_one_line(
+    server: _Server, call: Any, data: st.DataObject, status: str, header: str
+) -> None:
+    body, ask = call
+    text = data.draw(broken([json.dumps(body)]))
+    head = "\r\n".join(filter(None, [f"HTTP/1.1 {status}", header]))
+    server.answer = encoded(f"{head}\r\n\r\n{text}")
+    hub = github.GitHub(seconds=2, backoff=0)
+    with hub.session:
+        result_of(lambda: ask(hub))
