@@ -36,7 +36,7 @@ from build_pytorch.base.console import Screen, print_json, visible
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.base.process import ProcessResult
 from build_pytorch.build.build_progress import BuildProgress, diagnose
-from build_pytorch.build.log_reader import LogFileReader
+from build_pytorch.build.log_reader import TextLogReader
 from build_pytorch.build.log_rules import RULES
 from build_pytorch.cli import describe_machine
 from build_pytorch.cli.diagnose import document, show
@@ -255,7 +255,7 @@ LINES: Final = [
 def test_no_line_of_a_log_raises_hangs_or_reaches_the_terminal(lines: list[str], seed: int) -> None:
     variant = random.Random(seed).choice(MATRIX.variants)
     data = [encoded(line) for line in lines]
-    for reader in (NixLogReader(), LogFileReader(variant.package)):
+    for reader in (NixLogReader(), TextLogReader(variant.package)):
         progress = BuildProgress(variant)
         for raw in data:
             begin = time.process_time()
