@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import ONE, PROJECT, WHOLE, needs_nix, write_recipes
 from msgspec import structs
-from mutations import COPY, GPU, MATRIX, MUTATIONS, SMALL, swap
+from mutations import GPU, MATRIX, MUTATIONS, SMALL, swap
 from one_release import first_release
 
 from build_pytorch.generate import recipes
@@ -47,7 +47,6 @@ def small_matrix() -> str:
     """A matrix with one GPU variant, its wrapper and one without a GPU but MKL, for `SMALL`."""
     packages = """[release.cuda13_0.cuda.packages_from]
 folder = "cuda-packages"
-origin = "a test"
 
 [release.cuda13_0.python]"""
     text = ONE.replace("[release.cuda13_0.python]", packages, 1)
@@ -142,9 +141,6 @@ def small_checkout(root: Path, recipe: str, edit: Callable[[str], str]) -> Matri
     matrix = matrix_reader.parse(text)
     texts = {f"cuda-packages/{copy}": content for copy, content in COPIES.items()}
     texts |= write_recipes(root, matrix)
-    if recipe == COPY:
-        name = recipe.removeprefix(SMALL)
-        texts[name] = edited(texts[name], edit)
     for path, content in texts.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(content)
@@ -189,13 +185,13 @@ NEUTRAL: dict[str, Callable[[str], str]] = {
     "interpolated": lambda text: text.replace("[ gpuArchSM ]", '[ "${gpuArchSM}" ]'),
     "a list over lines": lambda text: text.replace(' "-mfma" ]', '\n    "-mfma"\n  ]', 1),
 }
-UNCHANGED = list(dict.fromkeys(m.recipe for m in MUTATIONS if m.recipe not in {MATRIX, COPY}))
+UNCHANGED = list(dict.fromkeys(m.recipe for m in MUTATIONS if m.recipe != MATRIX))
 
 
 def caught(root: Path) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     """The checks that find each mistake, and each edit that is none: all in one tree and run."""
     checkout = Checkout(root)
-    recipe_edits = [m for m in MUTATIONS if m.recipe not in {MATRIX, COPY}]
+    recipe_edits = [m for m in MUTATIONS if m.recipe != MATRIX]
     folders = {m.name: checkout.add(m.recipe, m.edit) for m in recipe_edits}
     others = {name: checkout.add(GPU, edit) for name, edit in NEUTRAL.items()}
     others |= {recipe: checkout.add(recipe, lambda text: text + "\n") for recipe in UNCHANGED}
@@ -209,7 +205,7 @@ def caught(root: Path) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
 
     found = {name: checks_in(folder) for name, folder in folders.items()}
     for mutation in MUTATIONS:
-        if mutation.recipe in {MATRIX, COPY}:  # no recipe is edited: Nix is not needed
+        if mutation.recipe == MATRIX:  # no recipe is edited: Nix is not needed
             place = root / mutation.name
             matrix = small_checkout(place, mutation.recipe, mutation.edit)
             result = verification.verify(matrix, place, only=["matrix", "text"])

@@ -77,7 +77,7 @@ def recommended(fields: dict[str, str]) -> dict[str, Any]:
         machine, _ = described_machine(options, MATRIX)
     except BuildPytorchError:
         return {"problem": ""}
-    for found in machine.gpus:  # what `add` and `build --gpu` take it for
+    for found in machine.gpus:  # what `build --gpu` takes it for
         assert KNOWN.gpu_key(gpu[0]) == f"sm{digits(found.capability or '')}"
     return picker_machines.shown(MATRIX, machine)
 
