@@ -132,7 +132,7 @@ def test_the_readmes_two_commands_are_those_of_ci() -> None:
 def test_the_table_of_places_names_what_the_files_hold() -> None:
     rows = re.findall(r"(?m)^\| [^|`]+ \| (.*) \|$", (PROJECT / "CONTRIBUTING.md").read_text())
     places = [row for row in rows if "`build_pytorch/" in row]
-    assert len(places) > 8
+    assert len(places) > 5
     for row in places:
         words = re.findall(r"`([^`]+)`", row)
         files = [PROJECT / word for word in words if "/" in word]
