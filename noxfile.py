@@ -128,19 +128,6 @@ def bench(session: nox.Session) -> None:
     session.run("python", "tests/bench/bench.py", *session.posargs)
 
 
-@nox.session(name="bench-sharing")
-def bench_sharing(session: nox.Session) -> None:
-    """Build a test project and PyTorch with and without sharing; needs root, Nix, nvcc, ccache."""
-    _install(session)
-    env = {}
-    if found := shutil.which("ccache"):
-        env["BUILD_PYTORCH_CCACHE"] = str(Path(found).resolve().parents[1])
-    names = ("BUILD_PYTORCH_CCACHE", "BUILD_PYTORCH_DEBIAN", "BUILD_PYTORCH_OBJECTS")
-    env |= {k: v for k, v in os.environ.items() if k in names}
-    tests = ("tests/test_shared_builds.py", "tests/test_shared_pytorch.py")
-    session.run("pytest", "-n0", "-s", "-rs", *tests, *session.posargs, env=env)
-
-
 @nox.session
 def whole(session: nox.Session) -> None:
     """Build a whole PyTorch for CPUs, hours; after --: variants, then options of invoke build."""

@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:f5c86564f40b3fcc4f9a82abeaa2c20989ee35e6a474a122da9f6c7618a1c499
+# Digest of this file, with zeros in place of it: sha256:08b5df065f1d2fabab07ecba2add0ebc00f3987135ac03682ba925d86adf8735
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -13,13 +13,6 @@
 
   # Only the packages for a platform, such as "x86_64-linux"; null: all
 , platform ? null
-
-  # Whether variants take the objects that they have in common from compiler caches (seeds), which
-  # are derivations of this set, too. All results are other store paths than without it.
-, share ? false
-
-  # Whether nvcc writes the same objects in each build; only with share
-, reproducibleCuda ? false
 }:
 
 let
@@ -151,167 +144,7 @@ let
     "pytorch-python313-cuda13_0-sm110-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux-2; };
   };
 
-  plain = variants // (if impossibleHosts then impossible else {});
-
-  # The seeds, each with the variant from whose recipe it is made, and the seeds of each variant
-  seeds = {
-    "seed-cuda13_0-x86_64-linux-avx2" = { kind = "cxx"; package = "pytorch-python313-cuda13_0-sm120-avx2"; nixpkgs = nixpkgs_cuda13_0-gpu-x86_64-linux; };
-    "seed-cuda13_0-x86_64-linux-sm120" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm120-avx2"; nixpkgs = nixpkgs_cuda13_0-gpu-x86_64-linux; };
-    "seed-cuda13_0-x86_64-linux-avx512" = { kind = "cxx"; package = "pytorch-python313-cuda13_0-sm103-avx512"; nixpkgs = nixpkgs_cuda13_0-gpu-x86_64-linux; };
-    "seed-cuda13_0-x86_64-linux-avx512bf16" = { kind = "cxx"; package = "pytorch-python313-cuda13_0-sm100-avx512bf16"; nixpkgs = nixpkgs_cuda13_0-gpu-x86_64-linux; };
-    "seed-cuda13_0-x86_64-linux-avx512vnni" = { kind = "cxx"; package = "pytorch-python313-cuda13_0-sm90-avx512vnni"; nixpkgs = nixpkgs_cuda13_0-gpu-x86_64-linux; };
-    "seed-cuda13_0-x86_64-linux-sm121" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm121-avx2"; nixpkgs = nixpkgs_cuda13_0-gpu-x86_64-linux; };
-    "seed-cuda13_0-x86_64-linux-sm110" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm110-avx2"; nixpkgs = nixpkgs_cuda13_0-gpu-x86_64-linux-2; };
-    "seed-cuda13_0-x86_64-linux-sm103" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm103-avx2"; nixpkgs = nixpkgs_cuda13_0-gpu-x86_64-linux; };
-    "seed-cuda13_0-x86_64-linux-sm100" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm100-avx2"; nixpkgs = nixpkgs_cuda13_0-gpu-x86_64-linux; };
-    "seed-cuda13_0-x86_64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm90-avx2"; nixpkgs = nixpkgs_cuda13_0-gpu-x86_64-linux; };
-    "seed-cuda13_0-x86_64-linux-sm89" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm89-avx2"; nixpkgs = nixpkgs_cuda13_0-gpu-x86_64-linux; };
-    "seed-cuda13_0-x86_64-linux-sm86" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm86-avx2"; nixpkgs = nixpkgs_cuda13_0-gpu-x86_64-linux; };
-    "seed-cuda13_0-x86_64-linux-sm80" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm80-avx2"; nixpkgs = nixpkgs_cuda13_0-gpu-x86_64-linux; };
-    "seed-cuda13_0-aarch64-linux-armv8_2" = { kind = "cxx"; package = "pytorch-python313-cuda13_0-sm110-armv8_2"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux; };
-    "seed-cuda13_0-aarch64-linux-sm110" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm110-armv9"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux; };
-    "seed-cuda13_0-aarch64-linux-armv9" = { kind = "cxx"; package = "pytorch-python313-cuda13_0-sm121-armv9"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
-    "seed-cuda13_0-aarch64-linux-sm121" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm121-armv9"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
-    "seed-cuda13_0-aarch64-linux-sm103" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm103-armv9"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
-    "seed-cuda13_0-aarch64-linux-sm100" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm100-armv9"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
-    "seed-cuda13_0-aarch64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm90-armv9"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
-    "seed-cuda12_8-x86_64-linux-avx" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm120-avx"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-avx2" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm100-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm120" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm120-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-avx512" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm90-avx512"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-avx512bf16" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm89-avx512bf16"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-avx512vnni" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm86-avx512vnni"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm100" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm100-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm90-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm89" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm89-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm86" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm86-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm80" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm80-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm75" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm75-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm61" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm61-avx"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux-2; };
-    "seed-cuda12_8-aarch64-linux-armv8_2" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm120-armv8_2"; nixpkgs = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "seed-cuda12_8-aarch64-linux-sm120" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm120-armv9"; nixpkgs = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "seed-cuda12_8-aarch64-linux-armv9" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm100-armv9"; nixpkgs = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "seed-cuda12_8-aarch64-linux-sm100" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm100-armv9"; nixpkgs = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "seed-cuda12_8-aarch64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm90-armv9"; nixpkgs = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "seed-cuda12_8-aarch64-linux-sm89" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm89-armv9"; nixpkgs = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "seed-cuda12_8-aarch64-linux-sm86" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm86-armv9"; nixpkgs = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "seed-cuda12_8-aarch64-linux-sm80" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm80-armv9"; nixpkgs = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "seed-cuda12_8-aarch64-linux-sm75" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm75-armv9"; nixpkgs = nixpkgs_cuda12_8-gpu-aarch64-linux; };
-    "seed-nightly-aarch64-linux-armv9" = { kind = "cxx"; package = "pytorch-python313-cuda13_0-sm121-armv9-nightly"; nixpkgs = nixpkgs_nightly-gpu-aarch64-linux; };
-    "seed-nightly-aarch64-linux-sm121" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm121-armv9-nightly"; nixpkgs = nixpkgs_nightly-gpu-aarch64-linux; };
-  };
-
-  seedsOf = {
-    "pytorch-python313-cuda13_0-sm120-avx2" = [ "seed-cuda13_0-x86_64-linux-avx2" "seed-cuda13_0-x86_64-linux-sm120" ];
-    "pytorch-python313-cuda13_0-sm120-avx512" = [ "seed-cuda13_0-x86_64-linux-avx512" "seed-cuda13_0-x86_64-linux-sm120" ];
-    "pytorch-python313-cuda13_0-sm120-avx512bf16" = [ "seed-cuda13_0-x86_64-linux-avx512bf16" "seed-cuda13_0-x86_64-linux-sm120" ];
-    "pytorch-python313-cuda13_0-sm120-avx512vnni" = [ "seed-cuda13_0-x86_64-linux-avx512vnni" "seed-cuda13_0-x86_64-linux-sm120" ];
-    "pytorch-python313-cuda13_0-sm121-avx2" = [ "seed-cuda13_0-x86_64-linux-avx2" "seed-cuda13_0-x86_64-linux-sm121" ];
-    "pytorch-python313-cuda13_0-sm121-avx512" = [ "seed-cuda13_0-x86_64-linux-avx512" "seed-cuda13_0-x86_64-linux-sm121" ];
-    "pytorch-python313-cuda13_0-sm121-avx512bf16" = [ "seed-cuda13_0-x86_64-linux-avx512bf16" "seed-cuda13_0-x86_64-linux-sm121" ];
-    "pytorch-python313-cuda13_0-sm121-avx512vnni" = [ "seed-cuda13_0-x86_64-linux-avx512vnni" "seed-cuda13_0-x86_64-linux-sm121" ];
-    "pytorch-python313-cuda13_0-sm110-avx2" = [ "seed-cuda13_0-x86_64-linux-avx2" "seed-cuda13_0-x86_64-linux-sm110" ];
-    "pytorch-python313-cuda13_0-sm110-avx512" = [ "seed-cuda13_0-x86_64-linux-avx512" "seed-cuda13_0-x86_64-linux-sm110" ];
-    "pytorch-python313-cuda13_0-sm110-avx512bf16" = [ "seed-cuda13_0-x86_64-linux-avx512bf16" "seed-cuda13_0-x86_64-linux-sm110" ];
-    "pytorch-python313-cuda13_0-sm110-avx512vnni" = [ "seed-cuda13_0-x86_64-linux-avx512vnni" "seed-cuda13_0-x86_64-linux-sm110" ];
-    "pytorch-python313-cuda13_0-sm103-avx2" = [ "seed-cuda13_0-x86_64-linux-avx2" "seed-cuda13_0-x86_64-linux-sm103" ];
-    "pytorch-python313-cuda13_0-sm103-avx512" = [ "seed-cuda13_0-x86_64-linux-avx512" "seed-cuda13_0-x86_64-linux-sm103" ];
-    "pytorch-python313-cuda13_0-sm103-avx512bf16" = [ "seed-cuda13_0-x86_64-linux-avx512bf16" "seed-cuda13_0-x86_64-linux-sm103" ];
-    "pytorch-python313-cuda13_0-sm103-avx512vnni" = [ "seed-cuda13_0-x86_64-linux-avx512vnni" "seed-cuda13_0-x86_64-linux-sm103" ];
-    "pytorch-python313-cuda13_0-sm100-avx2" = [ "seed-cuda13_0-x86_64-linux-avx2" "seed-cuda13_0-x86_64-linux-sm100" ];
-    "pytorch-python313-cuda13_0-sm100-avx512" = [ "seed-cuda13_0-x86_64-linux-avx512" "seed-cuda13_0-x86_64-linux-sm100" ];
-    "pytorch-python313-cuda13_0-sm100-avx512bf16" = [ "seed-cuda13_0-x86_64-linux-avx512bf16" "seed-cuda13_0-x86_64-linux-sm100" ];
-    "pytorch-python313-cuda13_0-sm100-avx512vnni" = [ "seed-cuda13_0-x86_64-linux-avx512vnni" "seed-cuda13_0-x86_64-linux-sm100" ];
-    "pytorch-python313-cuda13_0-sm90-avx2" = [ "seed-cuda13_0-x86_64-linux-avx2" "seed-cuda13_0-x86_64-linux-sm90" ];
-    "pytorch-python313-cuda13_0-sm90-avx512" = [ "seed-cuda13_0-x86_64-linux-avx512" "seed-cuda13_0-x86_64-linux-sm90" ];
-    "pytorch-python313-cuda13_0-sm90-avx512bf16" = [ "seed-cuda13_0-x86_64-linux-avx512bf16" "seed-cuda13_0-x86_64-linux-sm90" ];
-    "pytorch-python313-cuda13_0-sm90-avx512vnni" = [ "seed-cuda13_0-x86_64-linux-avx512vnni" "seed-cuda13_0-x86_64-linux-sm90" ];
-    "pytorch-python313-cuda13_0-sm89-avx2" = [ "seed-cuda13_0-x86_64-linux-avx2" "seed-cuda13_0-x86_64-linux-sm89" ];
-    "pytorch-python313-cuda13_0-sm89-avx512" = [ "seed-cuda13_0-x86_64-linux-avx512" "seed-cuda13_0-x86_64-linux-sm89" ];
-    "pytorch-python313-cuda13_0-sm89-avx512bf16" = [ "seed-cuda13_0-x86_64-linux-avx512bf16" "seed-cuda13_0-x86_64-linux-sm89" ];
-    "pytorch-python313-cuda13_0-sm89-avx512vnni" = [ "seed-cuda13_0-x86_64-linux-avx512vnni" "seed-cuda13_0-x86_64-linux-sm89" ];
-    "pytorch-python313-cuda13_0-sm86-avx2" = [ "seed-cuda13_0-x86_64-linux-avx2" "seed-cuda13_0-x86_64-linux-sm86" ];
-    "pytorch-python313-cuda13_0-sm86-avx512" = [ "seed-cuda13_0-x86_64-linux-avx512" "seed-cuda13_0-x86_64-linux-sm86" ];
-    "pytorch-python313-cuda13_0-sm86-avx512bf16" = [ "seed-cuda13_0-x86_64-linux-avx512bf16" "seed-cuda13_0-x86_64-linux-sm86" ];
-    "pytorch-python313-cuda13_0-sm86-avx512vnni" = [ "seed-cuda13_0-x86_64-linux-avx512vnni" "seed-cuda13_0-x86_64-linux-sm86" ];
-    "pytorch-python313-cuda13_0-sm80-avx2" = [ "seed-cuda13_0-x86_64-linux-avx2" "seed-cuda13_0-x86_64-linux-sm80" ];
-    "pytorch-python313-cuda13_0-sm80-avx512" = [ "seed-cuda13_0-x86_64-linux-avx512" "seed-cuda13_0-x86_64-linux-sm80" ];
-    "pytorch-python313-cuda13_0-sm80-avx512bf16" = [ "seed-cuda13_0-x86_64-linux-avx512bf16" "seed-cuda13_0-x86_64-linux-sm80" ];
-    "pytorch-python313-cuda13_0-sm80-avx512vnni" = [ "seed-cuda13_0-x86_64-linux-avx512vnni" "seed-cuda13_0-x86_64-linux-sm80" ];
-    "pytorch-python313-cuda13_0-sm110-armv8_2" = [ "seed-cuda13_0-aarch64-linux-armv8_2" "seed-cuda13_0-aarch64-linux-sm110" ];
-    "pytorch-python313-cuda13_0-sm110-armv9" = [ "seed-cuda13_0-aarch64-linux-armv9" "seed-cuda13_0-aarch64-linux-sm110" ];
-    "pytorch-python313-cuda13_0-sm121-armv8_2" = [ "seed-cuda13_0-aarch64-linux-armv8_2" "seed-cuda13_0-aarch64-linux-sm121" ];
-    "pytorch-python313-cuda13_0-sm121-armv9" = [ "seed-cuda13_0-aarch64-linux-armv9" "seed-cuda13_0-aarch64-linux-sm121" ];
-    "pytorch-python313-cpu-avx2" = [ "seed-cuda13_0-x86_64-linux-avx2" ];
-    "pytorch-python313-cpu-avx512" = [ "seed-cuda13_0-x86_64-linux-avx512" ];
-    "pytorch-python313-cpu-avx512bf16" = [ "seed-cuda13_0-x86_64-linux-avx512bf16" ];
-    "pytorch-python313-cpu-avx512vnni" = [ "seed-cuda13_0-x86_64-linux-avx512vnni" ];
-    "pytorch-python313-cuda13_0-sm103-armv9" = [ "seed-cuda13_0-aarch64-linux-armv9" "seed-cuda13_0-aarch64-linux-sm103" ];
-    "pytorch-python313-cuda13_0-sm100-armv9" = [ "seed-cuda13_0-aarch64-linux-armv9" "seed-cuda13_0-aarch64-linux-sm100" ];
-    "pytorch-python313-cuda13_0-sm90-armv9" = [ "seed-cuda13_0-aarch64-linux-armv9" "seed-cuda13_0-aarch64-linux-sm90" ];
-    "pytorch-python313-cuda12_8-sm120-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
-    "pytorch-python313-cuda12_8-sm120-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm120" ];
-    "pytorch-python313-cuda12_8-sm120-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm120" ];
-    "pytorch-python313-cuda12_8-sm120-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm120" ];
-    "pytorch-python313-cuda12_8-sm120-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm120" ];
-    "pytorch-python313-cuda12_8-sm100-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
-    "pytorch-python313-cuda12_8-sm100-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm100" ];
-    "pytorch-python313-cuda12_8-sm100-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm100" ];
-    "pytorch-python313-cuda12_8-sm100-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm100" ];
-    "pytorch-python313-cuda12_8-sm100-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm100" ];
-    "pytorch-python313-cuda12_8-sm90-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
-    "pytorch-python313-cuda12_8-sm90-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm90" ];
-    "pytorch-python313-cuda12_8-sm90-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm90" ];
-    "pytorch-python313-cuda12_8-sm90-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm90" ];
-    "pytorch-python313-cuda12_8-sm90-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm90" ];
-    "pytorch-python313-cuda12_8-sm89-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
-    "pytorch-python313-cuda12_8-sm89-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm89" ];
-    "pytorch-python313-cuda12_8-sm89-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm89" ];
-    "pytorch-python313-cuda12_8-sm89-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm89" ];
-    "pytorch-python313-cuda12_8-sm89-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm89" ];
-    "pytorch-python313-cuda12_8-sm86-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
-    "pytorch-python313-cuda12_8-sm86-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm86" ];
-    "pytorch-python313-cuda12_8-sm86-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm86" ];
-    "pytorch-python313-cuda12_8-sm86-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm86" ];
-    "pytorch-python313-cuda12_8-sm86-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm86" ];
-    "pytorch-python313-cuda12_8-sm80-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
-    "pytorch-python313-cuda12_8-sm80-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm80" ];
-    "pytorch-python313-cuda12_8-sm80-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm80" ];
-    "pytorch-python313-cuda12_8-sm80-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm80" ];
-    "pytorch-python313-cuda12_8-sm80-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm80" ];
-    "pytorch-python313-cuda12_8-sm75-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
-    "pytorch-python313-cuda12_8-sm75-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm75" ];
-    "pytorch-python313-cuda12_8-sm75-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm75" ];
-    "pytorch-python313-cuda12_8-sm75-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm75" ];
-    "pytorch-python313-cuda12_8-sm75-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm75" ];
-    "pytorch-python313-cuda12_8-sm61-avx" = [ "seed-cuda12_8-x86_64-linux-sm61" ];
-    "pytorch-python313-cuda12_8-sm120-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm120" ];
-    "pytorch-python313-cuda12_8-sm120-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm120" ];
-    "pytorch-python313-cuda12_8-sm100-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm100" ];
-    "pytorch-python313-cuda12_8-sm100-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm100" ];
-    "pytorch-python313-cuda12_8-sm90-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm90" ];
-    "pytorch-python313-cuda12_8-sm90-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm90" ];
-    "pytorch-python313-cuda12_8-sm89-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm89" ];
-    "pytorch-python313-cuda12_8-sm89-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm89" ];
-    "pytorch-python313-cuda12_8-sm86-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm86" ];
-    "pytorch-python313-cuda12_8-sm86-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm86" ];
-    "pytorch-python313-cuda12_8-sm80-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm80" ];
-    "pytorch-python313-cuda12_8-sm80-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm80" ];
-    "pytorch-python313-cuda12_8-sm75-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm75" ];
-    "pytorch-python313-cuda12_8-sm75-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm75" ];
-    "pytorch-python313-torch28-cpu-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" ];
-    "pytorch-python313-torch28-cpu-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" ];
-    "pytorch-python313-torch28-cpu-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" ];
-    "pytorch-python313-torch28-cpu-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" ];
-    "pytorch-python313-torch28-cpu-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" ];
-    "pytorch-python313-torch28-cpu-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" ];
-    "pytorch-python313-cuda13_0-sm121-armv9-nightly" = [ "seed-nightly-aarch64-linux-armv9" "seed-nightly-aarch64-linux-sm121" ];
-  };
-
-  torches =
-    if share
-    then import ./nix/sharing.nix { recipes = variants // impossible; inherit plain seeds seedsOf reproducibleCuda; }
-    else plain;
+  torches = variants // (if impossibleHosts then impossible else {});
 
   # Packages for the PyTorch of one variant each
   companions = on "aarch64-linux" {

@@ -183,8 +183,7 @@ def test_all_pass_text_syntax_and_evaluation(lines: Matrix, tree: Path) -> None:
     result = verification.verify(lines, tree, only=only)
     assert [(f.path, f.check, f.found) for f in result.findings][:5] == []
     left_out = {o.check.id for o in result.outcomes if o.state != "passed"}
-    # The example has no companions, and the tree no nix/sharing.nix.
-    assert all("companion" in check or check == "eval-seeds" for check in left_out)
+    assert all("companion" in check for check in left_out)  # the example has none
     assert "967 of 967 recipes" in result.summary
 
 

@@ -153,51 +153,45 @@ def test_a_download_is_retried_three_times_after_longer_and_longer_waits(matrix:
     assert plan.waiting == []
 
 
-def with_seeds(matrix: Matrix) -> tuple[list[Step], list[Step]]:
-    """Two seeds, and two variants of which the first needs one of them and the second both."""
-    one, two = steps(matrix, "sm90-avx2", "sm120-avx2")
-    seeds = [msgspec.structs.replace(one, part=name) for name in ("seed-a", "seed-b")]
-    one = msgspec.structs.replace(one, needs=("seed-a",))
-    two = msgspec.structs.replace(two, needs=("seed-a", "seed-b", "is up to date"))
-    return seeds, [one, two]
+def with_companion(matrix: Matrix) -> tuple[Step, Step]:
+    """A variant, and its companion that waits for it."""
+    (variant,) = steps(matrix, "sm90-avx2")
+    package = next(c for c in matrix.companions if c.variant is variant.package)
+    return variant, msgspec.structs.replace(variant, package=package, needs=variant.name)
 
 
-def test_a_step_begins_when_all_that_it_needs_has_ended(matrix: Matrix) -> None:
-    """Parts begin before any variant; siblings wait for their canary, parts do not."""
-    (a, b), (one, two) = with_seeds(matrix)
-    plan = schedule([two, one, a, b], jobs=3)
-    assert plan.take(0, [], [], 0) == [a]
-    assert plan.take(0, [a], [], 1) == [b]
-    assert plan.take(0, [a, b], [], 2) == []
-    assert plan.take(0, [b], [], 1) == [one]
-    assert plan.take(0, [b, one], [], 2) == []
-    assert plan.take(0, [one], [], 1) == []  # the canary
-    assert plan.take(0, [], [one.variant], 0) == [two]
-
-
-def test_what_waits_for_a_retry_is_still_missing(matrix: Matrix) -> None:
-    (a, b), (one, two) = with_seeds(matrix)
-    plan = schedule([one, two])
-    plan.retry(a, rule("network"), 0.0)
-    assert plan.take(0, [], [], 0) == []
-    assert plan.take(30, [], [], 0) == [a]
-    assert plan.take(30, [b], [], 0) == [one]
+def test_a_companion_begins_when_its_variant_has_ended_and_before_others(matrix: Matrix) -> None:
+    variant, companion = with_companion(matrix)
+    (other,) = steps(matrix, "cpu-avx2")
+    plan = schedule([companion, variant, other], jobs=3)
+    assert plan.take(0, [], [], 0) == [variant]
+    plan.put_back(variant)
+    assert plan.take(0, [], [], 0) == [variant]
+    plan.retry(variant, rule("network"), 0.0)
+    assert plan.take(0, [], [], 0) == [other]
+    assert plan.take(0, [], [], 0) == []  # what waits for a retry is still missing
+    assert plan.take(30, [], [], 0) == [variant]
+    assert plan.take(30, [variant], [], 1) == []
+    plan.waiting.append(other)
+    assert plan.take(30, [], [variant.variant], 0) == [companion]
 
 
 def test_a_shared_process_takes_all_that_have_what_they_need(matrix: Matrix) -> None:
-    (a, b), (one, two) = with_seeds(matrix)
-    plan = schedule([one, a, two, b], shared=True)
-    assert plan.take(0, [], [], 0) == [a, b]
-    assert plan.take(0, [b], [], 1) == []  # its one process still runs
-    assert plan.take(0, [], [], 0) == [one, two]
+    variant, companion = with_companion(matrix)
+    (other,) = steps(matrix, "cpu-avx2")
+    plan = schedule([variant, companion, other], shared=True)
+    assert plan.take(0, [], [], 0) == [variant, other]
+    assert plan.take(0, [variant], [], 1) == []  # its one process still runs
+    assert plan.take(0, [], [], 0) == [companion]
 
 
 def test_what_needs_a_step_is_dropped_with_it(matrix: Matrix) -> None:
-    (a, b), (one, two) = with_seeds(matrix)
-    plan = schedule([a, b, one, two])
-    assert plan.drop_needing("seed-b") == [two]
-    assert plan.drop_needing("seed-b") == []
-    assert plan.waiting == [a, b, one]
+    variant, companion = with_companion(matrix)
+    (other,) = steps(matrix, "cpu-avx2")
+    plan = schedule([companion, other])
+    assert plan.drop_needing(variant.name) == [companion]
+    assert plan.drop_needing(variant.name) == []
+    assert plan.waiting == [other]
 
 
 def test_out_of_memory_halves_the_cores_once(matrix: Matrix) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import grp
 import json
 import os
 import re
 import shutil
+import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ONE, Project, needs_nix, write_recipes
+from conftest import ONE, PROJECT, Project, needs_nix, write_recipes
 from msgspec.structs import replace
 
 from build_pytorch.base.errors import BuildPytorchError
@@ -169,3 +171,110 @@ def test_the_plan_says_whether_the_folder_is_used(project: Project) -> None:
     done = project.run("invoke", *argv, env=env)
     (note,) = [w for w in json.loads(done.stdout)["warnings"] if w.startswith("cache ")]
     assert note.startswith("cache /nonexistent/cache: not used, no such folder; install -d ")
+
+
+# --- the key of the cache ---
+
+
+class Compiling:
+    """Compiles one file twice in one cache, as builds with the option do."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "a.cpp").write_text("int f(int x) { return x * FACTOR; }\n")
+        (folder / "a.cu").write_text("__global__ void f(int *x) { *x *= FACTOR; }\n")
+
+    def object(self, *argv: str, **variables: str) -> bytes:
+        script = (
+            f"set -e -o pipefail; shopt -s inherit_errexit\n. {PROJECT}/nix/compiler_cache.sh\n"
+            'export CCACHE_DIR=$out; compilerCache ccache; ccache "$@" -o "$out.o"'
+        )
+        out = str(self.folder / "cache")
+        env = {"PATH": os.environ["PATH"], "HOME": "/homeless-shelter", "out": out}
+        env |= {"NIX_BUILD_TOP": str(self.folder), "FOLDER": str(self.folder), **variables}
+        argv = ("bash", "-c", script, "bash", *argv)
+        subprocess.run(argv, check=True, env=env, cwd=self.folder, capture_output=True)
+        return Path(f"{out}.o").read_bytes()
+
+    def wrapper(self, name: str, text: str) -> str:
+        """A compiler wrapper with the time stamp that all files of a Nix store have."""
+        path = self.folder / name / "g++"
+        path.parent.mkdir()
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        os.utime(path, (1, 1))
+        return str(path)
+
+
+def two_flags(compiling: Compiling) -> Iterator[bytes]:
+    """Flags that a wrapper reads from the environment."""
+    compiler = compiling.wrapper("one", 'exec g++ $NIX_CFLAGS_COMPILE "$@"')
+    for flags in ("-O0", "-O2"):
+        argv = (compiler, "-c", "a.cpp", "-DFACTOR=3")
+        yield compiling.object(*argv, CXX=compiler, NIX_CFLAGS_COMPILE=flags)
+
+
+def two_search_paths(compiling: Compiling) -> Iterator[bytes]:
+    """Search paths that a wrapper reads from the environment.
+
+    Only the output of the preprocessor tells; without it the paths are in the key.
+    """
+    folder = compiling.folder
+    (folder / "a.cpp").write_text("#include <factor.h>\nint f(int x) { return x * FACTOR; }\n")
+    for number in ("2", "3"):
+        (folder / number).mkdir()
+        (folder / number / "factor.h").write_text(f"#define FACTOR {number}\n")
+        os.utime(folder / number / "factor.h", (1, 1))
+    os.utime(folder / "a.cpp", (1, 1))
+    compiler = compiling.wrapper("one", 'exec g++ $NIX_CFLAGS_COMPILE "$@"')
+    for number in ("2", "3"):
+        flags = f"-isystem {folder}/{number}"
+        yield compiling.object(compiler, "-c", "a.cpp", CXX=compiler, NIX_CFLAGS_COMPILE=flags)
+
+
+def two_wrappers(compiling: Compiling) -> Iterator[bytes]:
+    """Two wrappers of a store have one time and one size."""
+    for level in ("0", "2"):
+        compiler = compiling.wrapper(level, f'exec g++ -O{level} "$@"')
+        shutil.rmtree(compiling.folder / "bin", ignore_errors=True)
+        yield compiling.object(compiler, "-c", "a.cpp", "-DFACTOR=3", CXX=compiler)
+
+
+def two_flags_of_nvcc(
+    compiling: Compiling, variable: str = "NVCC_PREPEND_FLAGS"
+) -> Iterator[bytes]:
+    """Flags that nvcc reads from the environment."""
+    argv = ("nvcc", "-c", "a.cu", "-DFACTOR=3", "-arch=sm_90")
+    for flags in ("-lineinfo", "-G"):
+        yield compiling.object(*argv, **{variable: flags})
+
+
+APPENDED = functools.partial(two_flags_of_nvcc, variable="NVCC_APPEND_FLAGS")
+
+
+PROGRAMS = pytest.mark.skipif(
+    not (shutil.which("ccache") and shutil.which("g++")), reason="no ccache or no g++"
+)
+NVCC = (
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc"),
+)
+
+
+@PROGRAMS
+@pytest.mark.parametrize(
+    "made",
+    [
+        two_flags,
+        two_search_paths,
+        two_wrappers,
+        pytest.param(two_flags_of_nvcc, marks=NVCC),
+        pytest.param(APPENDED, marks=NVCC),
+    ],
+)
+def test_what_decides_about_an_object_is_in_the_key_of_the_cache(
+    tmp_path: Path, made: Callable[[Compiling], Iterator[bytes]]
+) -> None:
+    """ccache alone returns the first object again."""
+    first, second = made(Compiling(tmp_path))
+    assert first != second

@@ -127,7 +127,6 @@ ELSEWHERE = {
     "nvcc-architectures": "test_verify.py",
     "eval-release-nix": "test_release_nix.py",
     "flox-environment": "test_flox_environments.py",
-    "eval-seeds": "test_release_nix.py",
     "eval-distinct": "test_mutations.py",
 }
 """Checks that other tests trip; the table of mutations names most of the rest."""

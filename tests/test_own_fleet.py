@@ -203,18 +203,23 @@ def test_a_folder_s_own_template_wins(installed: Installed) -> None:
 
 
 @pytest.mark.slow
-def test_an_upgrade_rewrites_the_copied_nix_files_and_keeps_edited_ones(
+def test_an_upgrade_rewrites_the_copied_nix_file_and_keeps_edited_ones(
     installed: Installed,
 ) -> None:
     installed.begins()
-    copied = installed.folder / "nix/sharing.nix"
+    matrix = installed.folder / "matrix.toml"
+    page = (PROJECT / "docs/how-to/add-companions.md").read_text()
+    (table,) = re.findall(r"(?ms)^```toml\n(.*?)^```$", page)
+    matrix.write_text(f"{matrix.read_text()}\n{table}")
+    installed.succeeds("all")
+    copied = installed.folder / "nix/companion.nix"
     ours = copied.read_text()
     copied.write_text(ours + "# edited\n")
     done = installed.run("all", "--check", "--diff")
     assert done.returncode == 1
-    assert "refused    nix/sharing.nix: edited by hand" in done.stdout
-    copied.write_text("# our own\n" + (PROJECT / "nix/sharing.nix").read_text())
-    assert "nix/sharing.nix" not in installed.succeeds("all", "--check")
+    assert "refused    nix/companion.nix: edited by hand" in done.stdout
+    copied.write_text("# our own\n" + (PROJECT / "nix/companion.nix").read_text())
+    assert "nix/companion.nix" not in installed.succeeds("all", "--check")
 
 
 PROJECT_TEXT = (PROJECT / "examples/project/matrix.toml").read_text()

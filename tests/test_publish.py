@@ -113,7 +113,6 @@ def state_of(matrix: Matrix, id_: str = "cpu-avx2", **fields: Any) -> PackageSta
         ({"output": "", "stale": "/nix/store/x"}, True, "not built for this recipe"),
         ({"output": ""}, True, "not built for this recipe"),
         ({"output": "", "unknown": "/nix/store/x"}, True, "no record of the recipe it was built"),
-        ({"reads_seeds": True}, True, "built with --share"),
         ({"local_packages": "/home/me/packages"}, True, "its CUDA packages come from /home/me/"),
         ({"organizations": ("acme",)}, False, "published to acme"),
     ],

@@ -15,7 +15,6 @@ from conftest import ONE, PROJECT, needs_nix, write_recipes
 from mutations import both, cut, gone, swap
 from world import Site, programs, site  # noqa: F401 - a fixture
 
-from build_pytorch.base import paths
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
@@ -45,8 +44,6 @@ def written(root: Path, matrix: Matrix) -> Path:
     texts = write_recipes(root, matrix)
     (root / "release.nix").write_text(recipes.release_nix(matrix, texts))
     (root / "nix").mkdir(exist_ok=True)
-    for name in paths.SHARED_NIX:
-        shutil.copy(PROJECT / name, root / name)
     return root
 
 
@@ -124,7 +121,7 @@ MISTAKES: dict[str, Callable[[str], str]] = {
     "a package missing": gone('"pytorch-python313-cpu-avx2" = import'),
     "a package too many": swap('    "pytorch-python313-cpu-avx2"', '    "other" = { name = "x-y"; system = ""; };\n    "pytorch-python313-cpu-avx2"'),
     "impossible hosts left out": swap("impossibleHosts ? true", "impossibleHosts ? false"),
-    "no function": both(swap("{\n  # Whether", "let\n  # Whether"), swap("? true\n", "= true;\n"), swap(", platform ? null", "platform = null;"), swap(", share ? false", "share = false;"), swap(", reproducibleCuda ? false\n}:", "reproducibleCuda = false; in")),
+    "no function": both(swap("{\n  # Whether", "let\n  # Whether"), swap("? true\n", "= true;\n"), swap(", platform ? null\n}:", "platform = null; in")),
     "an error thrown": swap("\nin\n", '\nin\nthrow "no" //'),
     "a file of this machine read": swap("\nin\n", "\nin\nbuiltins.seq (builtins.readFile ./matrix.toml)"),
     "the network": swap("\nin\n", '\nin\nbuiltins.seq (builtins.fetchurl "http://example.org")'),
@@ -133,7 +130,7 @@ MISTAKES: dict[str, Callable[[str], str]] = {
     "the overlays of another GPU": cut(r"(?<=pytorch-python313-cuda13_0-sm90-avx2\.nix \{ nixpkgs_pinned = )[\w-]+", "nixpkgs_cuda13_0-cpu-only-x86_64-linux"),
     "a package of nixpkgs replaced for one recipe": cut(r"(?<=pytorch-python313-cuda13_0-sm90-avx2\.nix \{ nixpkgs_pinned = )[\w-]+", "nixpkgs_cuda13_0-gpu-x86_64-linux // { inherit (nixpkgs_cuda13_0-gpu-aarch64-linux) python3Packages; }"),
     "an overlay more for one recipe": cut(r"(?<=pytorch-python313-cuda13_0-sm90-avx2\.nix \{ nixpkgs_pinned = )[\w-]+", "nixpkgs_cuda13_0-gpu-x86_64-linux.extend (final: prev: { cudaPackages = prev.cudaPackages_12_9; })"),
-    "an impossible variant among the others": swap("  plain = variants //", "  plain = variants // impossible //"),
+    "an impossible variant among the others": swap("  torches = variants //", "  torches = variants // impossible //"),
     "no end": swap("\nin\n", "\nin\nlet f = x: f x; in f 1 //"),
 }  # fmt: skip
 
@@ -154,30 +151,17 @@ def test_a_mistake_in_release_nix_is_found(tree: Path, edit: Callable[[str], str
     assert {(f.check, f.path) for f in found.findings} == {("eval-release-nix", "release.nix")}
 
 
-FILES: dict[str, tuple[str, Callable[[str], str], str]] = {
-    "a syntax error in sharing.nix": ("nix/sharing.nix", swap("let\n", "let {\n"), "eval-release-nix"),
-    "an argument that sharing.nix lacks": ("nix/sharing.nix", swap(", seedsOf\n", "\n"), "eval-release-nix"),
-    "an overlay missing in one import": ("nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix", cut(r"      # Overlay 2.*?\n      \}\)\n\n"), "eval-release-nix"),
-    "the seed of another ISA": ("release.nix", cut(r'(?<=-sm90-avx2" = \[ "seed-cuda13_0-x86_64-linux-avx)2"', '512"'), "eval-seeds"),
-    "a variant without its seeds": ("release.nix", cut(r'    "pytorch-python313-cpu-avx2" = \[.*?\];\n'), "eval-seeds"),
-    "a seed made from nothing": ("release.nix", cut(r'(?<=seed-cuda13_0-x86_64-linux-avx2" = \{ kind = "cxx"; package = )"[\w-]+"', '"pytorch-python313-cuda13_0-sm91-avx2"'), "eval-release-nix"),
-}  # fmt: skip
-
-
 @needs_nix
-@pytest.mark.parametrize(("file", "edit", "check"), FILES.values(), ids=FILES)
-def test_a_mistake_in_what_release_nix_shares_is_found(
-    tree: Path, file: str, edit: Callable[[str], str], check: str
-) -> None:
-    text = (tree / file).read_text()
-    only = ["eval-release-nix", "eval-seeds"]
+def test_an_overlay_missing_in_an_import_of_release_nix_is_found(tree: Path) -> None:
+    path = tree / "nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix"
+    text = path.read_text()
     try:
-        (tree / file).write_text(edit(text))
-        found = verification.verify(FEW, tree, only=only).findings
+        path.write_text(cut(r"      # Overlay 2.*?\n      \}\)\n\n")(text))
+        found = outcome(tree, FEW)
     finally:
-        (tree / file).write_text(text)
-    assert {(f.check, f.path) for f in found} == {(check, "release.nix")}
-    assert verification.verify(FEW, tree, only=only).findings == []
+        path.write_text(text)
+    assert {(f.check, f.path) for f in found.findings} == {("eval-release-nix", "release.nix")}
+    assert outcome(tree, FEW).findings == ()
 
 
 @needs_nix

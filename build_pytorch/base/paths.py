@@ -51,9 +51,7 @@ COMPANION_FUNCTION: Final = "nix/companion.nix"
 NIXPKGS_IMPORTS: Final = "nix/nixpkgs"
 """Folder of the imports of nixpkgs, generated; nothing else is in it."""
 COMPILER_CACHE: Final = "nix/compiler_cache.sh"
-"""Functions of Bash that recipes contain and nix/sharing.nix reads."""
-SHARED_NIX: Final = ("nix/sharing.nix", COMPILER_CACHE)
-"""What release.nix imports for builds with seeds."""
+"""Functions of Bash that recipes contain."""
 PICKER: Final = "docs/site/index.html"
 
 

@@ -73,10 +73,7 @@ class NixBackend(BuildBackend):
         del jobs
         step = steps[0]
         link = artefacts.link_of(self.settings.root, step.name).name
-        if self.settings.share:
-            argv = store.build_shared_argv(step.name, link, cores)
-        else:
-            argv = store.build_argv(step.package.path, link, cores)
+        argv = store.build_argv(step.package.path, link, cores)
         if self.settings.keep_failed:
             argv.append("--keep-failed")
         return BuildCommand(argv, hidden=with_json_log(()))
@@ -255,13 +252,10 @@ def fitting(name: str, *, is_remote: bool) -> list[type[BuildBackend]]:
 def choose_backend(
     settings: BuildSettings, matrix: Matrix, host: store.NixSettings
 ) -> tuple[BuildBackend, str]:
-    """Return the first fitting backend whose program is installed, else the first and what to do.
-
-    The plan of a shared build needs no program.
-    """
+    """Return the first fitting backend that is installed, else the first and what to do."""
     candidates = fitting(settings.backend, is_remote=bool(settings.builders))
     for backend in candidates:
-        if process.which(backend.program) or (settings.share and settings.dry_run):
+        if process.which(backend.program):
             return backend(settings, matrix, host), ""
     programs = " nor ".join(backend.program for backend in candidates)
     missing = f"neither {programs} is installed; see https://flox.dev or nixos.org"

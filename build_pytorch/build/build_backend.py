@@ -29,7 +29,6 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
     jobs: int = 1
     cores: int = 0
     builders: str = ""
-    share: bool = False
     dry_run: bool = False
     fail_fast: bool = False
     keep_failed: bool = False
@@ -39,48 +38,42 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """What a run does with one package or seed, and why."""
+    """What a run does with one package, and why."""
 
-    package: Package  #: whose recipe is built; of a seed the variant that it is made from
+    package: Package
     action: Literal["build", "up to date", "skipped", "failed"]  #: failed: before, for good
     reason: str
     digest: str
     derivation: Derivation | None = None
     where: str = ""  #: the builder that it needs, empty if this machine can build it
     builders: tuple[str, ...] = ()  #: all builders that Nix may hand it to
-    part: str = ""  #: the attribute of release.nix, if that is built and not the recipe: a seed
-    needs: tuple[str, ...] = ()  #: names of steps that must be built before this one begins
+    needs: str = ""  #: the name of the step that must be built before this one begins
     local_packages: str = ""  #: the local checkout that its CUDA packages come from
 
     @property
     def variant(self) -> Variant:
-        """The variant that is built, or whose companion or seed is built."""
+        """The variant that is built, or whose companion is built."""
         return self.package.variant
 
     @property
     def is_variant(self) -> bool:
-        """Whether it builds a variant, neither a seed nor a companion."""
-        return not self.part and self.package is self.variant
+        """Whether it builds a variant, not a companion."""
+        return self.package is self.variant
 
     @property
     def name(self) -> str:
         """The name of what is built: unique in a plan, and the name of the folder of its logs."""
-        return self.part or self.package.attribute
+        return self.package.attribute
 
     @property
     def id(self) -> str:
         """The name that people see."""
-        return self.part or self.package.id
-
-    @property
-    def reads_seeds(self) -> bool:
-        """Whether its build reads compiler caches."""
-        return bool(self.derivation and self.derivation.seeds)
+        return self.package.id
 
     @property
     def subject(self) -> tuple[str, str]:
         """The release and the name in events of the ledger."""
-        return self.variant.release_name, self.part or self.package.short_id
+        return self.variant.release_name, self.package.short_id
 
 
 class BuildCommand(Struct, frozen=True):
@@ -153,8 +146,6 @@ class BuildBackend:
 
     def link(self, step: Step) -> Path:
         """Return the path of the result link."""
-        if step.part:
-            return artefacts.link_of(self.settings.root, step.part)
         return artefacts.link(self.settings.root, step.package)
 
     def _linked(self, step: Step, began: float) -> tuple[str, ...]:

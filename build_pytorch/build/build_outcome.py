@@ -22,8 +22,6 @@ from build_pytorch.results.ledger import Ended, Ledger, Started, now
 _LONGEST: Final = 500  #: characters of a line of the log that are shown and recorded
 _STATISTICS: Final = 8 << 20  #: bytes at the end of a log that hold the counts of the cache
 _CACHE: Final = re.compile(rb"build-pytorch: compiler cache: (\d{1,9}) hits, (\d{1,9}) misses")
-_MISSES: Final = {"gpu": 0.02, "cpu-only": 0.15}
-"""Largest part of the objects that a shared build is expected to compile itself."""
 
 
 def cache_counts(log: bytes) -> tuple[int, int]:
@@ -165,16 +163,16 @@ class BuildRecord:
             derivation=step.derivation.drv_path if step.derivation else "",
             log=str(attempt.log),
             cores=cores,
-            shared=step.reads_seeds,
         )
         self._append(event)
 
     def ended(self, attempt: Attempt, outcome: BuildOutcome) -> None:
-        """Record what became of an attempt, and report a cache that had too little."""
+        """Record what became of an attempt, and report an incomplete log."""
         step, progress = attempt.step, attempt.progress
         release, name = step.subject
         hits, misses = self._cache_counts(attempt)
-        self._report_losses(attempt, hits, misses)
+        if attempt.lost_log:
+            self.say(f"{step.id}: its log is incomplete: {attempt.lost_log}")
         event = Ended(
             at=now(),
             release=release,
@@ -190,29 +188,11 @@ class BuildRecord:
             message=outcome.message,
             steps=progress.total,
             where=outcome.where,
-            shared=step.reads_seeds,
             cache_hits=hits,
             cache_misses=misses,
             local_packages=step.local_packages,
         )
         self._append(event)
-
-    def _report_losses(self, attempt: Attempt, hits: int, misses: int) -> None:
-        """Report an incomplete log, and seeds that had less of a shared build than expected."""
-        step, objects = attempt.step, hits + misses
-        if attempt.lost_log:
-            self.say(f"{step.id}: its log is incomplete: {attempt.lost_log}")
-        expected = _MISSES["gpu" if step.variant.gpu else "cpu-only"] * objects
-        # Rules of a variant may leave it without a seed of one kind, which is no surprise.
-        has_all = step.derivation and len(step.derivation.seeds) == (2 if step.variant.gpu else 1)
-        if step.derivation and has_all and misses > 5 + expected:
-            compared = [step.derivation, *step.derivation.seeds.values()]
-            how = store.show_derivations_command([drv.drv_path for drv in compared])
-            self.say(
-                f"{step.id}: {misses} of {objects} objects were not in its seeds; something "
-                f"differs that should not. {attempt.log} names the files; compare flags and "
-                f"hooks: {how}"
-            )
 
     def _cache_counts(self, attempt: Attempt) -> tuple[int, int]:
         try:

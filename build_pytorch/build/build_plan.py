@@ -1,4 +1,4 @@
-"""The plan of a run: what becomes of each package and seed, where, and what prevents it."""
+"""The plan of a run: what becomes of each package, where, and what prevents it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from build_pytorch.base import process
-from build_pytorch.base.console import some
-from build_pytorch.base.errors import BuildPytorchError, ToolError
+from build_pytorch.base.errors import ToolError
 from build_pytorch.build import build_obstacles
 from build_pytorch.build.backends import choose_backend
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
@@ -21,13 +20,11 @@ from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.build.schedule import with_companions
 from build_pytorch.build.usual_times import UsualTime, usual_times
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.selection import Seed, SharedWork, core_hours, seeds_of, shared_work
-from build_pytorch.matrix.tables import Build, Work
+from build_pytorch.matrix.tables import Build
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
 from build_pytorch.nix.nix_evaluation import UnreachablePinError
 from build_pytorch.results import package_state
-from build_pytorch.results.ledger import Events
 from build_pytorch.results.package_state import PackageState
 
 _Results = Mapping[str, PackageState]
@@ -44,7 +41,6 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
     cores: int = 0
     limits: tuple[Build, ...] = ()  #: of the builds
     usual: Mapping[str, UsualTime] = {}  #: by name of the step
-    work: SharedWork | None = None  #: of a shared build
 
     @property
     def memory(self) -> float:
@@ -91,8 +87,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     )
     obstacles += build_obstacles.not_evaluated(evaluated.failures)
     found = evaluated.derivations
-    outputs = {d.output for each in found.values() for d in (each, *each.seeds.values())}
-    there = store.valid_paths(sorted(outputs))
+    there = store.valid_paths(sorted(derivation.output for derivation in found.values()))
     steps = [
         _step(results[p.id], found.get(p.attribute), there, backend, skipped.get(p.id, ""))
         for p in wanted
@@ -100,22 +95,14 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     steps = list(with_causes(steps, results))
     if not (settings.retry or settings.force or settings.keep_failed):
         steps = list(_not_repeated(steps, results, there, settings))
-    seeds = seeds_of(matrix.variants)
-    mixed = list(_mixed(seeds, [results[p.id] for p in wanted], share=settings.share))
-    if settings.share:
-        of_seeds = _seed_results(seeds, steps, there, settings, events)
-        steps = [*_seed_steps(of_seeds, steps, there, backend), *steps]
-        results |= of_seeds
-    is_building = any(step.action == "build" for step in steps)
     plan = BuildPlan(
-        steps=tuple(_with_needs(steps, seeds)),
+        steps=tuple(_with_needs(steps)),
         obstacles=tuple(obstacles),
-        warnings=(*notes, *build_obstacles.not_repeated(steps), *(mixed if is_building else ())),
+        warnings=(*notes, *build_obstacles.not_repeated(steps)),
         backend=backend,
-        work=_shared_work(matrix, steps, settings) if settings.share else None,
     )
     plan = _with_limits(plan, results, there)
-    estimates = _estimates(plan, matrix.work)
+    estimates = _estimates(plan)
     recorded = chain.from_iterable(events.values())
     return replace(plan, usual=usual_times(recorded, matrix.packages, plan.builds, estimates))
 
@@ -142,12 +129,10 @@ def _with_limits(plan: BuildPlan, results: _Results, there: set[str]) -> BuildPl
     )
 
 
-def _estimates(plan: BuildPlan, work: Work | None) -> dict[str, float]:
+def _estimates(plan: BuildPlan) -> dict[str, float]:
     """Return the seconds of builds here by name, as matrix.toml estimates them."""
     here = [step for step in plan.builds if not step.builders]
-    hours = {s.name: core_hours(s.variant, work) for s in here if s.is_variant}
-    hours = plan.work.core_hours if plan.work else hours
-    return {s.name: 3600 * hours[s.name] / plan.cores for s in here if s.name in hours}
+    return {s.name: 3600 * s.variant.build.core_hours / plan.cores for s in here if s.is_variant}
 
 
 def _evaluated(
@@ -164,7 +149,7 @@ def _evaluated(
         return nothing, ()
     write = write or (backend.shares_process and not settings.dry_run)
     try:
-        return derivations.evaluate(settings.root, packages, write=write, share=settings.share), ()
+        return derivations.evaluate(settings.root, packages, write=write), ()
     except UnreachablePinError:
         if not settings.dry_run:
             raise
@@ -300,8 +285,7 @@ def _decision(
     variant = result.variant
     system = derivation.system if derivation else variant.cpu.platform
     if _is_built(result):
-        how = ", built with --share" if result.reads_seeds else ""
-        return "up to date", f"the store has the current recipe's result{how}", ""
+        return "up to date", "the store has the current recipe's result", ""
     if derivation and derivation.output in there and not result.local_packages:
         return "build", "in the store already, only the link is missing", ""
     unable = ""
@@ -319,79 +303,12 @@ def _decision(
     return "build", OTHER_RECIPE if result.stale else "not built yet", where
 
 
-def _with_needs(steps: Sequence[Step], seeds: Mapping[str, Sequence[Seed]]) -> Iterator[Step]:
-    """Yield the steps, each with what it needs of what is built: its seeds, its variant."""
+def _with_needs(steps: Sequence[Step]) -> Iterator[Step]:
+    """Yield the steps; a companion that is built waits for its variant, if that is built, too."""
     built = {step.name for step in steps if step.action == "build"}
     for step in steps:
-        needed = [] if step.part or step.is_variant else [step.variant.attribute]
-        if step.is_variant:
-            needed = [seed.name for seed in seeds.get(step.name, ())]
-        is_built = step.action == "build"
-        yield replace(step, needs=tuple(n for n in needed if n in built)) if is_built else step
-
-
-# --- seeds ---
-
-
-def _shared_work(matrix: Matrix, steps: Sequence[Step], settings: BuildSettings) -> SharedWork:
-    """Return the work of a shared build. Raises BuildPytorchError without `work` in the matrix."""
-    if not matrix.work:
-        tables = ", ".join(f"[work.{name}]" for name in Work.__struct_fields__)
-        raise BuildPytorchError(f"matrix.toml: work: missing; --share needs the tables {tables}")
-    done = {"up to date", "failed"}
-    rest = [step for step in steps if step.action not in done and step.is_variant]
-    wanted = [step.variant for step in rest if settings.force or not step.variant.impossible]
-    there = {step.part for step in steps if step.action == "up to date"}
-    return shared_work(wanted, matrix.work, seeds_of(matrix.variants), there)
-
-
-def _seed_results(
-    seeds: Mapping[str, Sequence[Seed]],
-    steps: Sequence[Step],
-    there: set[str],
-    settings: BuildSettings,
-    events: Events,
-) -> dict[str, PackageState]:
-    """Return what is known of the seeds that builds read, by name.
-
-    C++ comes first, which takes longer than CUDA. `there`: the outputs that the store has.
-    """
-    reading = [
-        step
-        for step in steps
-        if step.action == "build"
-        and step.is_variant
-        and not (step.derivation and step.derivation.output in there)
-    ]
-    read = [seed for step in reading for seed in seeds.get(step.name, ())]
-    read.sort(key=lambda seed: seed.kind == "cuda")
-    return package_state.seed_states(settings.root, read, events)
-
-
-def _seed_steps(
-    results: _Results, steps: Sequence[Step], there: set[str], backend: BuildBackend
-) -> Iterator[Step]:
-    """Yield the steps of seeds."""
-    for name, result in results.items():
-        read = (step.derivation.seeds.get(name) for step in steps if step.derivation)
-        derivation = next(filter(None, read), None)
-        if derivation and result.output not in {"", derivation.output}:
-            result = replace(result, output="", stale=result.output)  # noqa: PLW2901
-        yield replace(_step(result, derivation, there, backend), part=name)
-
-
-def _mixed(
-    seeds: Mapping[str, Sequence[Seed]], results: Sequence[PackageState], *, share: bool
-) -> Iterator[str]:
-    """Yield a note about results that were built in the other way."""
-    others = [
-        r.variant.id
-        for r in results
-        if r.output and r.package.attribute in seeds and r.reads_seeds != share
-    ]
-    if others:
-        how = "without" if share else "with"
-        yield (
-            f"{some(others)}: built {how} --share; a release is built in one way, and to build "
-            "a result again in the other, remove its link"
-        )
+        torch = step.variant.attribute
+        if step.name in built and torch in built and not step.is_variant:
+            yield replace(step, needs=torch)
+        else:
+            yield step

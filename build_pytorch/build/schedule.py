@@ -1,12 +1,9 @@
 """Scheduling decisions: the order of builds, what begins next, retries. No I/O; time is passed in.
 
-A step waits until everything that it needs is built. Seeds and companions, which take minutes,
-begin before variants.
+A companion waits for its variant. Companions, which take minutes, begin before variants.
 
 The first variant of each group is its canary: a fault that all recipes of the group share shows
-there first. Then each CPU ISA is built with a GPU architecture of its own, then the remaining
-architectures, then the rest, CPU-only last. C++ objects depend on the ISA only and CUDA objects on
-the architecture only, so a shared compiler cache gets most of its objects from the first builds.
+there first. CPU-only variants come last.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ from build_pytorch.base.console import grouped
 from build_pytorch.build.build_backend import Step
 from build_pytorch.build.log_rules import LogRule
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
-from build_pytorch.matrix.selection import diagonal
 
 _RETRIES: Final = {"fewer-cores": 1, "once": 1, "later": 3}
 
@@ -28,7 +24,6 @@ def ordered(variants: Iterable[Variant]) -> list[Variant]:
     """Return variants in the order of their builds; groups and releases keep the matrix order."""
     kinds = grouped((kind(variant), variant) for variant in variants)
     blocks = sorted(kinds.values(), key=lambda block: block[0].gpu is None)
-    blocks = [diagonal(block) for block in blocks]
     return [*(block[0] for block in blocks), *(v for block in blocks for v in block[1:])]
 
 
@@ -60,17 +55,9 @@ def kind_of(package: Package) -> tuple[str, str, str]:
 def next_of(
     pending: Sequence[Variant], running: Sequence[Variant], ended: Sequence[Variant]
 ) -> Variant | None:
-    """Return the pending variant to begin now, or None to wait for a running one.
-
-    Siblings wait for their canary. Two variants with the same new ISA or architecture do not run
-    at once where another one can begin.
-    """
+    """Return the pending variant to begin now, or None: siblings wait for their canary."""
     waiting_for = {kind(v) for v in running} - {kind(v) for v in ended}
-    free = [v for v in pending if kind(v) not in waiting_for]
-    new_gpus = {v.gpu_key for v in running} - {v.gpu_key for v in ended} - {None}
-    new_cpus = {v.cpu_key for v in running} - {v.cpu_key for v in ended}
-    unlike = (v for v in free if not (v.gpu_key in new_gpus or v.cpu_key in new_cpus))
-    return next(unlike, free[0] if free else None)
+    return next((v for v in pending if kind(v) not in waiting_for), None)
 
 
 class Schedule:
@@ -95,19 +82,19 @@ class Schedule:
 
     def cores(self, step: Step) -> int:
         """Return the compile jobs that a step may use."""
-        return self._cores.get(step.part or kind_of(step.package), self._default_cores)
+        return self._cores.get(kind_of(step.package), self._default_cores)
 
     def take(
         self, now: float, running: Sequence[Step], ended: Sequence[Variant], processes: int
     ) -> list[Step]:
         """Remove and return the steps that a new process builds now; empty: wait.
 
-        `ended`: the variants of which a build has ended, not only of a seed or a companion.
+        `ended`: the variants of which a build has ended, not only of a companion.
         """
         if not self._is_shared and processes >= self._jobs:
             return []
         missing = {step.name for step in (*self.waiting, *running)}
-        ready = [step for step in self.waiting if missing.isdisjoint(step.needs)]
+        ready = [step for step in self.waiting if step.needs not in missing]
         due = [step for step in ready if now >= self._not_before.get(step.name, 0.0)]
         if self._is_shared:  # one process for each builder, and for each set of those that fit
             busy = {step.where for step in (*running, *(s for s in ready if s not in due))}
@@ -135,7 +122,7 @@ class Schedule:
         self.put_back(step)
         if rule.retry == "fewer-cores":
             fewer = min(self.cores(step), cores // 2)
-            self._cores[step.part or kind_of(step.package)] = fewer
+            self._cores[kind_of(step.package)] = fewer
             return f"once more with {fewer} cores instead of {cores}"
         seconds = self._retry_seconds * 2 ** (tries - 1)
         self._not_before[step.name] = now + seconds
@@ -147,7 +134,7 @@ class Schedule:
 
     def drop_needing(self, name: str) -> list[Step]:
         """Remove and return what waits for a step."""
-        return self._remove(lambda step: name in step.needs)
+        return self._remove(lambda step: step.needs == name)
 
     def _remove(self, is_gone: Callable[[Step], bool]) -> list[Step]:
         gone = [step for step in self.waiting if is_gone(step)]

@@ -19,7 +19,6 @@ make_outputs() {
 
 case $name in
 *-pytorch210-*) ;;
-*seed-cuda*) ;;
 *)
     make_outputs
     exit
@@ -123,15 +122,6 @@ good() {
     ninja
     finish
 }
-
-case $name in
-*seed-cuda*)
-    seed=seed-cuda${name#*seed-cuda}
-    [ -e "$control/${seed%-2.10.0}.sh" ] && . "$control/${seed%-2.10.0}.sh"
-    make_outputs
-    exit
-    ;;
-esac
 
 if [ -e "$control/$variant.sh" ]; then
     . "$control/$variant.sh"

@@ -57,11 +57,11 @@ def usual_times(
     built: dict[object, list[float]] = {}
     whole = (event for event in events if isinstance(event, Ended) and _is_whole(event))
     for event in sorted(whole, key=lambda event: event.at):
-        key = kinds.get(event.subject, event.subject), event.shared
+        key = kinds.get(event.subject, event.subject)
         built.setdefault(key, []).append(event.seconds)
     found = {}
     for step in steps:
-        last = built.get((kinds.get(step.subject, step.subject), step.reads_seeds), [])[-_LAST:]
+        last = built.get(kinds.get(step.subject, step.subject), [])[-_LAST:]
         if last:
             found[step.name] = UsualTime(statistics.median(last), len(last))
         elif step.name in estimates:

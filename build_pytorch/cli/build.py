@@ -32,7 +32,6 @@ from build_pytorch.base.errors import (
     NothingToBuildError,
 )
 from build_pytorch.build import backends
-from build_pytorch.build.backends import NixBackend
 from build_pytorch.build.build_backend import BuildSettings, Step
 from build_pytorch.build.build_display import BuildDisplay
 from build_pytorch.build.build_outcome import BuildOutcome, BuildState
@@ -59,18 +58,14 @@ _COLOURS: Final = {
 
 
 class StepRow(Struct, frozen=True, kw_only=True):
-    """What a run does with a package or a seed, and what became of it if it was built."""
+    """What a run does with a package, and what became of it if it was built."""
 
     variant: str
-    package: str | UnsetType = UNSET
-    name: str | UnsetType = UNSET  #: from here to `key`: of seeds only
-    kind: str | UnsetType = UNSET
-    platform: str | UnsetType = UNSET
-    key: str | UnsetType = UNSET
-    action: str | UnsetType = UNSET
-    reason: str | UnsetType = UNSET
-    where: str | UnsetType = UNSET
-    derivation: str | UnsetType | None = UNSET
+    package: str
+    action: str
+    reason: str
+    where: str
+    derivation: str | None
     hours: float | UnsetType = UNSET  #: that a build is expected to take
     hours_from: str | UnsetType = UNSET  #: earlier builds, or the estimate
     outcome: BuildState | UnsetType = UNSET
@@ -94,9 +89,6 @@ class BuildDocument(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     variants: list[StepRow]
     exit_code: int
-    units: float | UnsetType = UNSET
-    units_unshared: float | UnsetType = UNSET
-    seeds: list[StepRow] | UnsetType = UNSET
 
 
 def _settings(options: BuildOptions) -> BuildSettings:
@@ -104,11 +96,7 @@ def _settings(options: BuildOptions) -> BuildSettings:
     if options.keep_going and options.fail_fast:
         raise BuildPytorchError("--keep-going and --fail-fast: choose one")
     backends.fitting(options.backend, is_remote=bool(options.builders))
-    if options.share and options.backend not in {"", NixBackend.name}:
-        raise BuildPytorchError(f"--share works only with Nix; omit --backend {options.backend}")
     values = {name: getattr(options, name) for name in BuildSettings.__struct_fields__}
-    if options.share:
-        values["backend"] = NixBackend.name
     return BuildSettings(**values)
 
 
@@ -214,11 +202,6 @@ def _print_plan(screen: Screen, plan: BuildPlan, *, verbose: bool) -> None:
         how += " (estimate)" if any(not usual.builds for usual in plan.usual.values()) else ""
         how += f"; {plan.memory:.0f} GiB of memory and {plan.disk:.0f} GiB of disk needed"
     screen.fold("Plan: ", how, "bold")
-    if work := plan.work:
-        part = work.units / work.units_unshared if work.units_unshared else 1.0
-        units = f"about {work.units:.1f} units of work instead of {work.units_unshared:.1f}"
-        text = f"{counted(len(work.seeds), 'seed')}; {units} ({part:.0%}; 1: a GPU variant alone)"
-        screen.fold("Shared: ", text, "bold")
     at = {s.where: f" on {s.where}" if s.where else "" for s in plan.steps}
     rows = [(s.action, s.id, s.reason + at[s.where]) for s in plan.steps]
     screen.plan(rows, _COLOURS, verbose=verbose)
@@ -280,22 +263,10 @@ def _fields(step: Step, usual: UsualTime | None, outcome: BuildOutcome | None) -
 
 def _document(plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int) -> BuildDocument:
     """Return the document of --json."""
-    work = plan.work
     fields = {
         step.name: _fields(step, plan.usual.get(step.name), outcomes.get(step.name))
         for step in plan.steps
     }
-    seeds = [
-        StepRow(
-            name=seed.name,
-            kind=seed.kind,
-            platform=seed.variant.cpu.platform,
-            key=seed.key,
-            variant=seed.variant.id,
-            **fields.get(seed.name, {}),
-        )
-        for seed in (work.seeds if work else ())
-    ]
     return BuildDocument(
         backend=plan.backend.name,
         jobs=plan.jobs,
@@ -308,10 +279,6 @@ def _document(plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int) -> 
         variants=[
             StepRow(variant=step.package.id, package=step.package.package, **fields[step.name])
             for step in plan.steps
-            if not step.part
         ],
         exit_code=code,
-        units=round(work.units, 4) if work else UNSET,
-        units_unshared=round(work.units_unshared, 4) if work else UNSET,
-        seeds=seeds if work else UNSET,
     )

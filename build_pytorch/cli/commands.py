@@ -162,7 +162,6 @@ class BuildOptions(SomeOptions, frozen=True):
         int, "N", "compile jobs of each build (default: by memory)", Meta(ge=0, le=4096)
     ] = 0
     builders: Annotated[str, "FILE", "remote builders: a file in Nix's format, or `matrix`"] = ""
-    share: Annotated[bool, "compile what variants have in common once (backend nix)"] = False
     dry_run: Annotated[bool, "show the plan and its hours, and build nothing"] = False
     keep_going: Annotated[bool, "continue after a failure (default)"] = False
     fail_fast: Annotated[bool, "stop everything at the first failure"] = False

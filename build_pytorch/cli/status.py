@@ -36,8 +36,6 @@ from build_pytorch.cli.failures import (
 )
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import CompanionPackage, Matrix
-from build_pytorch.matrix.selection import seeds_of
-from build_pytorch.results.ledger import Events
 from build_pytorch.results.package_selection import chosen_states
 from build_pytorch.results.package_state import (
     BuiltState,
@@ -47,7 +45,6 @@ from build_pytorch.results.package_state import (
     PublishedState,
     all_events,
     moment,
-    seed_states,
 )
 
 _FEW: Final = 12  #: packages that are listed without being asked for
@@ -78,7 +75,6 @@ class StatusRow(Struct, frozen=True, kw_only=True):
     smoke: EvidenceState
     compare: str
     published: PublishedState
-    shared: bool  #: whether the result was built with seeds
     recipe: str  #: path
     output: str  #: store path of the result
     elsewhere: str  #: where the result is, if not here: `Flox: NAME`
@@ -94,7 +90,6 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     next: tuple[str, ...]  #: commands
     variants: tuple[StatusRow, ...]
     companions: tuple[StatusRow, ...]  #: those that are named, or that the ledger knows
-    seeds: dict[str, BuiltState]
 
 
 def run(options: StatusOptions) -> int:
@@ -114,7 +109,6 @@ def run(options: StatusOptions) -> int:
         next=tuple(_next(matrix, states, failures)),
         variants=_rows((s for s in states if s.package is s.variant), options.sort, now),
         companions=_rows((s for s in states if s.package is not s.variant), options.sort, now),
-        seeds=_seeds(matrix, events) if is_everything else {},
     )
     screen = Screen(sys.stdout)
     if options.json:
@@ -168,7 +162,6 @@ def _row(state: PackageState, now: datetime) -> StatusRow:
         smoke=state.smoke,
         compare=state.compare_label,
         published=state.published,
-        shared=state.reads_seeds,
         recipe=package.path,
         output=state.output,
         elsewhere=state.elsewhere,
@@ -179,15 +172,6 @@ def _row(state: PackageState, now: datetime) -> StatusRow:
 def _totals(states: Sequence[PackageState]) -> dict[OverallState, int]:
     found = Counter(state.overall for state in states)
     return {state: found[state] for state in OverallState if state in found}
-
-
-def _seeds(matrix: Matrix, events: Events) -> dict[str, BuiltState]:
-    """Return the state of each seed that was ever built."""
-    if not any(name.startswith("seed-") for _, name in events):
-        return {}
-    seeds = {seed.name: seed for each in seeds_of(matrix.variants).values() for seed in each}
-    states = seed_states(matrix.root, seeds.values(), events)
-    return {name: state.built for name, state in states.items() if state.last}
 
 
 def _next(matrix: Matrix, states: Sequence[PackageState], failures: Sequence[Failure]) -> list[str]:
@@ -221,9 +205,6 @@ def _overview(states: Sequence[PackageState], document: StatusDocument, now: dat
         totals = _totals(of_kind).items()
         counts = ", ".join(f"{number} {state}" for state, number in totals)
         head += folded(f"{counted(len(of_kind), noun)}: ", counts) if of_kind else []
-    if document.seeds:
-        built = sum(state is BuiltState.YES for state in document.seeds.values())
-        head.append(f"{counted(len(document.seeds), 'seed')}: {built} built")
     rows = (*document.variants, *document.companions)
     if running := [row for row in rows if row.state is OverallState.BUILDING]:
         ids = some([f"{row.variant} ({clock(row.seconds or 0)})" for row in running])
@@ -278,4 +259,4 @@ def _tests(row: StatusRow) -> str:
     done = [n if s is EvidenceState.PASSED else f"{n} {s}" for n, s in tested.items()]
     done += [f"compare {row.compare}"] if row.compare != "-" else []
     done += [f"in {row.elsewhere}"] if row.elsewhere else []
-    return ", ".join([*done, *(["shared"] if row.shared else [])])
+    return ", ".join(done)

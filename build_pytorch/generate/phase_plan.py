@@ -109,9 +109,8 @@ def _leftover(tree: Tree, path: str) -> Change | None:
 
 
 def shared_files(matrix: Matrix, tree: Tree) -> Iterator[Change]:
-    """Plan copies of the files that recipes and release.nix import, unless the tree has its own."""
-    names = paths.SHARED_NIX if (tree.root / paths.MATRIX).exists() else ()
-    for path in (*names, *([paths.COMPANION_FUNCTION] if matrix.companions else [])):
+    """Plan copies of the files that recipes import, unless the tree has its own."""
+    for path in [paths.COMPANION_FUNCTION] if matrix.companions else []:
         old = tree.read(path)
         if old is None or digest.has_digest(old.decode(errors="replace")):
             text = files.read_named(paths.SHIPPED / path).decode()

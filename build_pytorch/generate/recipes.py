@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import TemplateError
 from build_pytorch.matrix.field_types import CONTROL
-from build_pytorch.matrix.selection import seeds_of
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES
 from build_pytorch.nix import quoting
 
@@ -86,17 +85,12 @@ def release_nix(matrix: Matrix, texts: Mapping[str, str]) -> str:
     for path, variants in nixpkgs_imports(matrix, texts).items():
         names[path] = f"nixpkgs_{PurePath(path).stem}"
         imported |= dict.fromkeys((variant.attribute for variant in variants), names[path])
-    own = seeds_of(matrix.variants)
-    seeds = {seed.name: seed for found in own.values() for seed in found}
     return render_file(
         matrix.root,
         "release.nix.j2",
         imports=names,
         variants=[(variant, imported[variant.attribute]) for variant in matrix.variants],
         companions=[(each, imported[each.variant.attribute]) for each in matrix.companions],
-        imported=imported,
-        seeds=seeds,
-        own=own,
     )
 
 

@@ -21,7 +21,6 @@ from build_pytorch.matrix.tables import (
     GpuArchitecture,
     MatrixFile,
     Release,
-    Work,
 )
 
 _ROUNDING: Final = 0.01
@@ -85,8 +84,6 @@ def contradictions(spec: MatrixFile) -> Iterator[Fault]:
     """Yield contradictions inside the tables of a file that has all keys that it names."""
     for key, gpu in spec.gpu.items():
         yield from _below(("gpu", key), _gpu(key, gpu))
-    if spec.work:
-        yield from _below(("work",), _work(spec.work))
     yield from _levels(spec)
     yield from _pins(spec)
     yield from _rules(spec)
@@ -121,22 +118,6 @@ def _gpu(key: str, gpu: GpuArchitecture) -> Iterator[Fault]:
     if gpu.codegen_base and numbers(gpu.codegen_base)[0] != order[0][0]:
         allowed = f"a capability of the major version of {gpu.capability}"
         yield ("codegen_base",), wrong(quoted(gpu.codegen_base), allowed)
-
-
-def _work(work: Work) -> Iterator[Fault]:
-    """The shares of cxx, cuda and link add up to 1; a part of a share is not larger than it."""
-    whole = work.cxx.share + work.cuda.share + work.link.share
-    if abs(whole - 1) > _ROUNDING:
-        found = f"{whole:g} as the sum of cxx, cuda and link"
-        yield (), wrong(found, "1, which is one GPU variant that is built alone")
-    limits = (
-        ("replay", work.replay, "cxx and cuda", work.cxx.share + work.cuda.share),
-        ("cpu_only_miss", work.cpu_only_miss, "cpu_only_cxx", work.cpu_only_cxx.share),
-    )
-    for name, part, others, most in limits:
-        if part.share > most:
-            found = f"{part.share:g}, a part of {others}"
-            yield (name, "share"), wrong(found, f"{most:g} at most")
 
 
 def _levels(spec: MatrixFile) -> Iterator[Fault]:

@@ -143,7 +143,6 @@ Base64 = Annotated[str, like("[A-Za-z0-9+/]+={0,2}", "a key in base64")]
 
 Size = Annotated[float, Meta(gt=0, le=65536, description="a size in GiB")]
 Hours = Annotated[float, Meta(gt=0, le=10000, description="hours above 0, up to 10000")]
-Share = Annotated[float, Meta(ge=0, le=100, description="a number from 0 to 100")]
 Jobs = Annotated[int, Meta(ge=1, le=1024, description="a number from 1 to 1024")]
 Level = Annotated[int, Meta(ge=1, le=99, description="a level from 1 to 99, higher is newer")]
 Gib = Annotated[int, Meta(ge=1, le=1024, description="a number of GiB from 1 to 1024")]

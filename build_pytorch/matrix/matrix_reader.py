@@ -94,7 +94,6 @@ def parse(
         patches=spec.patch,
         rules=spec.rule,
         builders=spec.builder,
-        work=spec.work,
         variants=variants,
         companions=companions,
         notes=(),

@@ -30,7 +30,6 @@ from build_pytorch.matrix.tables import (
     Group,
     Release,
     Rule,
-    Work,
     companion_folder_of,
 )
 
@@ -413,7 +412,6 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     patches: dict[str, Patch]
     rules: tuple[Rule, ...]
     builders: tuple[Builder, ...]
-    work: Work | None
     variants: tuple[Variant, ...]
     companions: tuple[CompanionPackage, ...]
     """The companions of all variants, in the order of the variants."""

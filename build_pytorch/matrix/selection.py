@@ -1,9 +1,8 @@
-"""Which packages: those that a person names, and those whose builds compile for others (seeds)."""
+"""Which packages a person means: patterns, keys, states."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
@@ -14,7 +13,6 @@ from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.field_types import quoted
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
-from build_pytorch.matrix.tables import Work
 
 _WILDCARDS: Final = frozenset("*?[")
 
@@ -178,150 +176,3 @@ def session_ids(matrix: Matrix) -> list[tuple[Variant, str, list[str]]]:
         (v, v.id, [tag for tag in (v.gpu_key, v.cpu_key, v.release_name, v.kind) if tag])
         for v in matrix.variants
     ]
-
-
-# --- seeds ---
-
-# What variants have in common is compiled once. A seed is a compiler cache that a build of its own
-# fills: with the C and C++ objects of one CPU ISA, or the CUDA objects of one GPU architecture.
-
-_Place = tuple[str, str]
-"""The release and the platform: objects of others differ."""
-
-
-class Seed(Struct, frozen=True, kw_only=True):
-    """A seed, which is made from the recipe of `variant`; its readers have that configuration."""
-
-    kind: Literal["cxx", "cuda"]
-    key: str  #: of the CPU ISA or the GPU architecture
-    variant: Variant
-
-    @property
-    def name(self) -> str:
-        """The attribute in release.nix, such as `seed-cuda13_0-x86_64-linux-avx2`."""
-        return f"seed-{self.variant.release_name}-{self.variant.cpu.platform}-{self.key}"
-
-
-def seeds_of(variants: Iterable[Variant]) -> dict[str, tuple[Seed, ...]]:
-    """Return the seeds of each GPU variant, and of CPU-only ones whose ISA has GPU variants.
-
-    The keys are attributes of release.nix. Each ISA is made from a variant with a GPU architecture
-    of its own, each architecture from the variant that most CPUs can build, both among variants
-    with the configuration that most of them have. A variant that no machine can run is taken last.
-
-    A variant does not read a seed of another configuration: every object would be a miss. Variants
-    with CUDA packages from elsewhere have no seeds: their headers may differ.
-
-    Pass all variants of the matrix: the seeds of a variant must not depend on the selection.
-    """
-    blocks: dict[_Place, list[Variant]] = {}
-    everything = [variant for variant in variants if not variant.is_wrapper]
-    for variant in everything:
-        if variant.gpu_key:
-            blocks.setdefault(_place(variant), []).append(variant)
-    seeds: dict[tuple[_Place, str, str], Seed] = {}
-    for place, block in blocks.items():
-        possible_first = sorted(block, key=lambda variant: bool(variant.impossible))
-        for variant in _typical(diagonal(possible_first), lambda variant: variant.cpu_key):
-            seed = Seed(kind="cxx", key=variant.cpu_key, variant=variant)
-            seeds.setdefault((place, seed.kind, seed.key), seed)
-        for variant in _typical(sorted(block, key=_rank), lambda variant: variant.gpu_key):
-            if not variant.release.build.cuda_host_flags:  # else CUDA objects depend on the ISA
-                seed = Seed(kind="cuda", key=variant.gpu_key or "", variant=variant)
-                seeds.setdefault((place, seed.kind, seed.key), seed)
-    found = {}
-    for variant in everything:
-        keys = (("cxx", variant.cpu_key), ("cuda", variant.gpu_key or ""))
-        own = (seeds.get((_place(variant), *key)) for key in keys)
-        if read := tuple(
-            s for s in own if s and configuration(s.variant) == configuration(variant)
-        ):
-            found[variant.attribute] = read
-    return found
-
-
-def configuration(variant: Variant) -> tuple[object, ...]:
-    """Return what decides which code objects contain, apart from the ISA and the architecture."""
-    effects = variant.effects
-    return tuple(sorted(effects.environment.items())), effects.cmake_flags, effects.blas
-
-
-def _typical(variants: Sequence[Variant], key: Callable[[Variant], str | None]) -> list[Variant]:
-    """Order variants by how many others with the same key have their configuration."""
-    alike = Counter((key(variant), configuration(variant)) for variant in variants)
-    return sorted(variants, key=lambda variant: -alike[key(variant), configuration(variant)])
-
-
-def _place(variant: Variant) -> _Place:
-    return variant.release_name, variant.cpu.platform
-
-
-def _rank(variant: Variant) -> tuple[bool, int]:
-    return bool(variant.impossible), len(variant.cpu.cpuinfo)
-
-
-class SharedWork(Struct, frozen=True, kw_only=True):
-    """Estimated work on variants. One unit is the work of one GPU variant that is built alone."""
-
-    seeds: tuple[Seed, ...]
-    units: float  #: with seeds
-    units_unshared: float
-    core_hours: dict[str, float]  #: of each variant with seeds, and of each seed, by name
-
-
-def shared_work(
-    variants: Sequence[Variant],
-    work: Work,
-    seeds: Mapping[str, Sequence[Seed]],
-    there: Collection[str] = (),
-) -> SharedWork:
-    """Estimate the work on variants with their `seeds`, as `seeds_of` returns them.
-
-    `there`: names of seeds that are built already.
-    """
-    read = {variant.attribute: seeds.get(variant.attribute, ()) for variant in variants}
-    needed = {seed.name: seed for several in read.values() for seed in several}
-    shares = {"cxx": work.cxx.share, "cuda": work.cuda.share}
-    parts = [(v.attribute, v, _units(v, work, read[v.attribute])) for v in variants]
-    parts += [(s.name, s.variant, shares[s.kind]) for s in needed.values() if s.name not in there]
-    return SharedWork(
-        seeds=tuple(needed.values()),
-        units=sum(units for *_, units in parts),
-        units_unshared=sum(_units(variant, work) for variant in variants),
-        core_hours={name: units * v.release.build.core_hours for name, v, units in parts},
-    )
-
-
-def core_hours(variant: Variant, work: Work | None) -> float:
-    """Return the CPU core hours of a variant that is built alone, without seeds."""
-    return variant.build.core_hours * (_units(variant, work) if work else 1)
-
-
-def _units(variant: Variant, work: Work, seeds: Sequence[Seed] = ()) -> float:
-    """Return the work on a variant that reads seeds, or that is built alone without any."""
-    parts = {"cxx": work.cxx.share, "cuda": work.cuda.share}
-    if not variant.gpu_key:
-        parts = {"cxx": work.cpu_only_cxx.share}
-    kinds = {seed.kind for seed in seeds}
-    units = work.link.share + sum(part for kind, part in parts.items() if kind not in kinds)
-    if seeds:
-        units += work.replay.share
-        units += 0.0 if variant.gpu_key else work.cpu_only_miss.share
-    return units
-
-
-def diagonal(block: Sequence[Variant]) -> list[Variant]:
-    """Order variants: pairs of a new ISA and a new architecture, then either new, then the rest."""
-    result: list[Variant] = []
-    gpus: set[str | None] = set()
-    cpus: set[str] = set()
-    rest = list(block)
-    for enough in (2, 1, 0):
-        for variant in rest:
-            if (variant.gpu_key not in gpus) + (variant.cpu_key not in cpus) >= enough:
-                result.append(variant)
-                gpus.add(variant.gpu_key)
-                cpus.add(variant.cpu_key)
-        taken = {variant.package for variant in result}
-        rest = [variant for variant in rest if variant.package not in taken]
-    return result

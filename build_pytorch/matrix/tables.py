@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from build_pytorch.base.versions import digits, plain_capability
 from build_pytorch.matrix import field_types as ft
@@ -118,6 +118,7 @@ class CpuOnlyBuild(TomlTable, frozen=True, kw_only=True):
 
     job_memory: ft.Size  #: peak memory of one compile job in GiB
     disk: ft.Size  #: disk space in GiB for sources, objects and the result
+    core_hours: ft.Hours  #: CPU core hours of one build
 
 
 class Build(TomlTable, frozen=True, kw_only=True):
@@ -138,8 +139,7 @@ class Build(TomlTable, frozen=True, kw_only=True):
     @property
     def without_cuda(self) -> Build:
         """The limits of a build without CUDA."""
-        own = self.cpu_only
-        return replace(self, job_memory=own.job_memory, disk=own.disk) if own else self
+        return replace(self, **asdict(self.cpu_only)) if self.cpu_only else self
 
     def memory(self, jobs: int, cores: int) -> float:
         """Return the memory in GiB of so many builds at once, with so many compile jobs each."""
@@ -362,25 +362,6 @@ class CpuIsa(TomlTable, frozen=True, kw_only=True):
     builder_feature: ft.SystemFeature | None = None  #: system feature of Nix builders that run it
 
 
-class WorkShare(TomlTable, frozen=True, kw_only=True):
-    """A part of the work, relative to one GPU variant that is built alone."""
-
-    share: ft.Share  #: the part; 1 is one GPU variant
-    basis: ft.Basis  #: whether the value was measured; extrapolated: from measured samples
-    source: ft.Text  #: where the value comes from
-
-
-class Work(TomlTable, frozen=True, kw_only=True):
-    """What the work of a build consists of: the model behind `invoke build --share`."""
-
-    cxx: WorkShare  #: C and C++ objects; they depend on the CPU ISA only
-    cuda: WorkShare  #: CUDA objects; they depend on the GPU architecture only
-    link: WorkShare  #: configure, generate code, link and install
-    replay: WorkShare  #: read the objects of a variant from the compiler caches
-    cpu_only_cxx: WorkShare  #: C and C++ objects of a CPU-only variant
-    cpu_only_miss: WorkShare  #: those of them that no GPU variant of the ISA has
-
-
 class MatrixFile(TomlTable, frozen=True, kw_only=True):
     """The whole of matrix.toml."""
 
@@ -390,7 +371,6 @@ class MatrixFile(TomlTable, frozen=True, kw_only=True):
     patch: dict[ft.Key, Patch] = {}
     rule: tuple[Rule, ...] = ()
     release: Annotated[dict[ft.Key, Release], ft.filled("release", "table")]
-    work: Work | None = None
     builder: tuple[Builder, ...] = ()
     gpu: dict[ft.Key, GpuArchitecture] = {}
     cpu: Annotated[dict[ft.Key, CpuIsa], ft.filled("CPU ISA", "table")]

@@ -34,8 +34,6 @@ class Derivation(msgspec.Struct, frozen=True, rename="camel"):
     features: tuple[str, ...]
     broken: bool = False
     """meta.broken, which `flox publish` copies into the catalogue."""
-    seeds: dict[str, Derivation] = {}
-    """The compiler caches that it reads, by attribute of release.nix."""
 
     @property
     def output(self) -> str:
@@ -77,13 +75,11 @@ class DerivationSet(msgspec.Struct, frozen=True):
     failures: dict[str, str]
 
 
-def evaluate(
-    root: Path, packages: Sequence[Package], *, write: bool = False, share: bool = False
-) -> DerivationSet:
+def evaluate(root: Path, packages: Sequence[Package], *, write: bool = False) -> DerivationSet:
     """Return the derivations of packages, from one Nix process if all recipes evaluate.
 
     With `write` the derivations are put into the store and can be built without another
-    evaluation. With `share` they are those of release.nix that read seeds.
+    evaluation.
 
     Raises ToolError if Nix is missing or nixpkgs cannot be downloaded.
     """
@@ -97,16 +93,9 @@ def evaluate(
     ]
     if not recipes:
         return DerivationSet({}, {})
-    release = quoting.literal(str(root.resolve() / "release.nix"))
-    names = " ".join(
-        f"{quoting.literal(p.path)} = {quoting.literal(p.attribute)};" for p in packages
-    )
-    shared = f"{{ release = {release}; names = {{ {names} }}; }}" if share else "null"
     run = nix_evaluation.run_recipes(
         recipes,
-        lambda rest, share: nix_evaluation.start(
-            _expression(rest, share=share, shared=shared), write=write
-        ),
+        lambda rest, share: nix_evaluation.start(_expression(rest, share=share), write=write),
         lambda running, total: wait_with_progress(running, "evaluating recipes", total),
     )
     failures = {by_path[path]: message_of(result.stderr) for path, result in run.failed.items()}
@@ -118,10 +107,10 @@ def evaluate(
     return DerivationSet({by_path[path]: found for path, found in decoded.items()}, failures)
 
 
-def _expression(recipes: Sequence[RecipeSource], *, share: bool, shared: str) -> str:
+def _expression(recipes: Sequence[RecipeSource], *, share: bool) -> str:
     imports, items = nix_evaluation.recipe_list(recipes, share=share)
     function = quoting.literal(str(_FUNCTION))
-    arguments = f"recipes = {items}; imports = {{ {imports} }}; shared = {shared};"
+    arguments = f"recipes = {items}; imports = {{ {imports} }};"
     return f"import (/. + {function}) {{ {arguments} }}"
 
 

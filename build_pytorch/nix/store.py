@@ -105,12 +105,6 @@ def add_root(output: str, link: Path) -> None:
     process.capture([NIX_STORE, "--realise", output, "--add-root", str(link), "--indirect"])
 
 
-def build_shared_argv(package: str, link: str, cores: int) -> list[str]:
-    """Return the command that builds a package of release.nix, and first the seeds it reads."""
-    names = ["release.nix", "--arg", "share", "true", "--attr", package]
-    return [NIX_BUILD, *names, "--out-link", link, "--cores", str(cores)]
-
-
 def build_argv(recipe: str, link: str, cores: int) -> list[str]:
     """Return the command that builds a recipe; both paths are relative to its folder."""
     return [NIX_BUILD, recipe, "--out-link", link, "--cores", str(cores)]

@@ -195,11 +195,6 @@ def _torch_obstacle(state: PackageState, torch: Publication) -> str:
 def _not_repeatable(state: PackageState) -> str:
     """Return why Flox would publish another build than this one; empty if it would not."""
     package = state.package
-    if state.reads_seeds:
-        return (
-            "built with --share, and Flox publishes a build of the recipe alone, which is another "
-            f"store path; remove result-{package.attribute}, then `invoke build {package.id}`"
-        )
     if local := state.local_packages or derivations.local_checkout(package.variant):
         fix = f"unset {CUDA_PACKAGES_VARIABLE} and `invoke build {package.id}`"
         return f"its CUDA packages come from {local}, which nobody else has; {fix}"

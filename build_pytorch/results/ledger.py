@@ -54,7 +54,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
     @property
     def subject(self) -> tuple[str, str]:
-        """The release and the package (or seed)."""
+        """The release and the package."""
         return self.release, self.variant
 
 
@@ -66,8 +66,6 @@ class Started(Event, tag="started", frozen=True, kw_only=True, omit_defaults=Tru
     derivation: str = ""
     log: str = ""
     cores: int = 0
-    shared: bool = False
-    """Whether it read compiler caches that other builds filled (seeds)."""
 
 
 class Ended(Event, tag="ended", frozen=True, kw_only=True, omit_defaults=True):
@@ -86,7 +84,6 @@ class Ended(Event, tag="ended", frozen=True, kw_only=True, omit_defaults=True):
     """Number of ninja steps."""
     where: str = ""
     """The remote builder; empty for this machine."""
-    shared: bool = False
     cache_hits: int = 0
     """Objects from a compiler cache; 0 without one, and if the build did not get that far."""
     cache_misses: int = 0

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +17,6 @@ from msgspec import Struct
 from build_pytorch.base import paths
 from build_pytorch.base.console import grouped
 from build_pytorch.matrix.model import Package, Variant
-from build_pytorch.matrix.selection import Seed
 from build_pytorch.nix.store import valid_paths
 from build_pytorch.results import artefacts
 from build_pytorch.results.evidence import (
@@ -88,7 +87,7 @@ class OverallState(StrEnum):
 
 
 class PackageState(Struct, frozen=True, kw_only=True):
-    """What is known of one variant or companion (or of a seed), and of its current recipe."""
+    """What is known of one variant or companion, and of its current recipe."""
 
     package: Package
     digest: str
@@ -103,8 +102,6 @@ class PackageState(Struct, frozen=True, kw_only=True):
     """Store path behind the link, if the ledger has no recipe for it."""
     local_packages: str = ""
     """The local checkout that its CUDA packages came from; such a result is not published."""
-    reads_seeds: bool = False
-    """Whether `output` was built with seeds: the recipe alone has another store path."""
     last: Ended | None = None
     """The last build of any recipe."""
     stopped_by: str = ""
@@ -248,23 +245,18 @@ def package_states(
     """Return the states of packages by id.
 
     `others` are left out unless the ledger names them. The ledger is read unless its `events` are
-    given. Raises WriteError if the ledger cannot be read, ToolError if Nix fails.
+    given; the store is asked once. Raises WriteError for the ledger, ToolError if Nix fails.
     """
     events = all_events(root) if events is None else events
     chosen = [*packages, *(package for package in others if subject_of(package) in events)]
-    subjects = {p.id: (p, artefacts.link(root, p), subject_of(p)) for p in chosen}
-    return _states(root, subjects, events)
-
-
-def seed_states(
-    root: Path, seeds: Iterable[Seed], events: Events | None = None
-) -> dict[str, PackageState]:
-    """Return the states of seeds by name. Their recipe is that of a variant. Raises as above."""
-    subjects = {}
-    for seed in seeds:
-        subject = (seed.variant.release_name, seed.name)
-        subjects[seed.name] = (seed.variant, artefacts.link_of(root, seed.name), subject)
-    return _states(root, subjects, all_events(root) if events is None else events)
+    targets = {p.id: artefacts.target(artefacts.link(root, p)) for p in chosen}
+    present = valid_paths([path for path in targets.values() if path])
+    states = {}
+    for package in chosen:
+        target = targets[package.id] if targets[package.id] in present else ""
+        digest = recipe_digest(root, package)
+        states[package.id] = _state(package, digest, events.get(subject_of(package), ()), target)
+    return states
 
 
 def all_events(root: Path) -> Events:
@@ -274,25 +266,6 @@ def all_events(root: Path) -> Events:
         if len({event.host for event in several}) > 1:
             several.sort(key=lambda event: event.at)
     return events
-
-
-def _states(
-    root: Path,
-    subjects: Mapping[str, tuple[Package, Path, tuple[str, str]]],
-    events: Events,
-) -> dict[str, PackageState]:
-    """Return states by key; `subjects` has package, result link, and release and name in events.
-
-    The store is asked once.
-    """
-    targets = {key: artefacts.target(link) for key, (_, link, _) in subjects.items()}
-    present = valid_paths([path for path in targets.values() if path])
-    states = {}
-    for key, (package, _, subject) in subjects.items():
-        target = targets[key] if targets[key] in present else ""
-        digest = recipe_digest(root, package)
-        states[key] = _state(package, digest, events.get(subject, ()), target)
-    return states
 
 
 def _state(package: Package, digest: str, events: Sequence[AnyEvent], target: str) -> PackageState:
@@ -318,7 +291,6 @@ def _state(package: Package, digest: str, events: Sequence[AnyEvent], target: st
         stale=target if origin is not None and not is_current else "",
         unknown=target if origin is None else "",
         local_packages=local[-1] if local and all(local) else "",
-        reads_seeds=is_current and all(build.shared for build in builds),
         last=_last(events, Ended),
         stopped_by=stopped_by,
         smoke_test=_verdict(tested, "smoke"),

@@ -40,7 +40,7 @@ run() {
   exec > "$folder/output" 2>&1 < /dev/null
   processors=$3
   export NIX_BUILD_CORES=$2
-  # As in a build with seeds: hooks do the same whether this machine has the folder of `cache` or not.
+  # Hooks do the same whether this machine has the folder of `cache` or not.
   CCACHE_REMOTE_STORAGE=none
   . "$folder/environment"
   set -e

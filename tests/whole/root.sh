@@ -1,5 +1,5 @@
 #!/bin/bash
-# Make the root folder of Debian 13 for `nox -s whole` and `nox -s bench-sharing`: root.sh FOLDER.
+# Make the root folder of Debian 13 for `nox -s whole`: root.sh FOLDER.
 # As root, with debootstrap, pip and unzip; 4 GB, minutes.
 set -euo pipefail
 root=$(realpath -m "${1:?name the folder: root.sh FOLDER}")

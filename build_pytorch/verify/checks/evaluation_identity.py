@@ -10,8 +10,7 @@ from typing import Final
 from build_pytorch.base import paths
 from build_pytorch.base.console import counted
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
-from build_pytorch.matrix.selection import configuration, seeds_of
-from build_pytorch.verify.check import CheckList, CheckSkipped, Context, Finding, Subjects
+from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
 from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, evaluated
 from build_pytorch.verify.recipe_facts import (
     FACTS,
@@ -248,30 +247,6 @@ def eval_release_nix(context: Context, result: EvaluatedRecipe) -> Iterator[Find
             yield Finding(shown, "the packages that a machine can run", path=paths.RELEASE)
     for name in packages:
         yield Finding(f"{name}, which is no variant", "the variants", path=paths.RELEASE)
-
-
-@CHECKS.add(
-    "With share = true, release.nix gives each variant the seeds of its own configuration",
-    RELEASE,
-    why="A seed of another configuration has no object of the variant: both are compiled in full.",
-    fix="run `invoke phase5`; if that does not help, correct templates/release.nix.j2",
-)
-def eval_seeds(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]:
-    shared = Facts(result.facts or {}).value("shared")
-    if not isinstance(shared, dict):
-        raise CheckSkipped("release.nix was not evaluated with seeds")
-    wanted = seeds_of(context.matrix.variants)
-    variants = {variant.attribute: variant for variant in context.matrix.variants}
-    for name, variant in variants.items():
-        found = shared.get(name, {}).get("seeds", [])
-        if found != (names := [seed.name for seed in wanted.get(name, ())]):
-            yield Finding(f"{name} reads {found}", f"{names}", path=paths.RELEASE)
-        for seed in found:
-            source = variants.get(shared.get(seed, {}).get("madeFrom") or "")
-            if source is None or configuration(source) != configuration(variant):
-                made = f"{seed} is made from {source.package if source else 'nothing'}"
-                expected = f"a seed with the configuration of {name}"
-                yield Finding(made, expected, path=paths.RELEASE)
 
 
 def _builds(context: Context) -> Iterator[tuple[str, tuple[str, str] | str]]:

@@ -172,28 +172,18 @@ let
     result problem (mapAttrs (_: a: if a.success then a.value else null) attempts)
     // { unreadable = filter (name: !attempts.${name}.success) (attrNames attempts); };
 
-  # The packages of release.nix, without and with seeds, and the names of those that a machine can
+  # The packages of release.nix, and the names of those that a machine can
   # run. The pinned nixpkgs takes minutes for derivations: those of recipes have to do there.
   evaluatedSet =
     path:
     let
       function = builtins.scopedImport scope path;
-      sharing = dirOf path + "/nix/sharing.nix";
-      withSeeds = drv: {
-        seeds = drv.seeds or [ ];
-        madeFrom = drv.madeFrom or null;
-      };
       sets = attempt {
         packages = mapAttrs (_: drv: {
           inherit (drv) name system;
           drvPath = if offline then drv.drvPath else null;
         }) (function { });
         possible = attrNames (function { impossibleHosts = false; });
-        shared =
-          if offline && builtins.pathExists sharing then
-            mapAttrs (_: withSeeds) (function { share = true; })
-          else
-            null;
       };
     in
     if !isFunction function then
