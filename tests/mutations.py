@@ -26,7 +26,6 @@ FUNCTION = f"{VISION} by nix/companion.nix"
 SMALL = "small/"
 MATRIX = f"{SMALL}matrix.toml"
 WITH_MKL = f"{SMALL}.flox/pkgs/pytorch-python313-cpu-avx2.nix"
-TRITON = f"{SMALL}.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix"
 
 
 class Mutation(NamedTuple):
@@ -457,7 +456,4 @@ MUTATIONS = (
     Mutation("two rules that contradict each other", MATRIX, with_rules(("kind", '["gpu"]', "0"), ("gpu", '["sm120"]', "1"))),
     *(Mutation(f"rule {rule} removed", MATRIX, cut(rf'\[\[rule\]\]\nid = "{rule}"\n(?:[^\n]+\n)+'))
       for rule in ("magma-clock-rate", "find-cuda-toolkit", "cupti-paths", "cccl-headers")),
-    Mutation("the Triton of the pin in the overlay", TRITON, swap('version = "3.6.0"', 'version = "3.5.1"')),
-    Mutation("the source of another Triton", TRITON, swap('rev = "v3.6.0"', 'rev = "v3.5.1"')),
-    Mutation("the hash of another Triton", TRITON, swap("sha256-BBBB", "sha256-CBBB")),
 )  # fmt: skip

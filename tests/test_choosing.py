@@ -80,9 +80,6 @@ RANKS: dict[str, Callable[[Variant], Any]] = {
     "The GPU's own capability, then the nearest below it.": lambda v: (
         Version(v.gpu.capability) if v.gpu else Version("0")
     ),
-    "A build for one GPU architecture before one for several.": lambda v: (
-        not v.gpu or not v.gpu.also
-    ),
     "The first ISA of table 2.": lambda v: v.cpu.level,
     "The CUDA packages of the pin before those of a `-wrapper`.": lambda v: not v.is_wrapper,
 }

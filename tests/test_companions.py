@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import ONE, PROJECT, WHOLE, Project, needs_nix, write_recipes
+from conftest import ONE, PROJECT, WHOLE, Project, needs_nix
 from test_build_run import needs_programs, schedule, steps
 from world import World
 
@@ -82,29 +82,6 @@ def test_the_default_folder_is_below_the_environment_of_the_release() -> None:
     matrix = matrix_reader.parse(without(ONE, VISION, AUDIO))
     assert not matrix.companions
     assert "companions/.flox/pkgs" in matrix.folders
-
-
-@pytest.mark.parametrize(
-    ("folder", "what"),
-    [
-        (".flox/pkgs", "is in the folder of release.cuda13_0"),
-        (".flox/pkgs/companions", "is in the folder of release.cuda13_0"),
-        (".flox", "contains .flox/pkgs"),
-        ("docs/companions", "a folder of recipes"),
-        (".git/pkgs", "a folder of recipes"),
-        ("../companions", "a folder below the root"),
-    ],
-)
-def test_a_folder_in_which_flox_would_mix_packages_is_refused(folder: str, what: str) -> None:
-    said = wrong(ONE.replace(VISION, f'{VISION}\nfolder = "{folder}"'))
-    assert what in said
-    assert "release.cuda13_0.companion.torchvision.folder" in said
-
-
-def test_a_folder_may_contain_the_name_of_the_release() -> None:
-    text = ONE.replace(VISION, f'{VISION}\nfolder = "c/{{release}}/.flox/pkgs"')
-    matrix = matrix_reader.parse(text)
-    assert companion(matrix, "cpu-avx2+torchvision").folder == "c/cuda13_0/.flox/pkgs"
 
 
 @pytest.mark.parametrize(
@@ -246,30 +223,6 @@ def test_the_source_has_the_tag_that_newer_nixpkgs_reads(world: World) -> None:
     path = "companions/.flox/pkgs/torchvision-python313-cuda13_0-sm120-avx512.nix"
     argv = ("nix-instantiate", "--eval", "--json", "-A", "src.tag", str(world.root / path))
     assert json.loads(world.site.nix(*argv)) == "v0.25.0"
-
-
-@needs_nix
-def test_triton_is_replaced_where_the_matrix_says_so(tmp_path: Path) -> None:
-    table = f"""[release.cuda13_0.companion.triton]
-version = "3.6.0"
-owner = "triton-lang"
-repo = "triton"
-rev = "v3.6.0"
-hash = "sha256-{"B" * 42}A="
-hash_of = "v3.6.0"
-unconfirmed = "not built"
-
-{VISION}"""
-    matrix = matrix_reader.parse(ONE.replace(VISION, table))
-    one, other = (v for v in matrix.variants if v.id in {"sm90-avx2", "cpu-avx2"})
-    write_recipes(tmp_path, matrix)
-    only = ("text", "syntax", "evaluation")
-    result = verification.verify(matrix, tmp_path, variants=[one, other], only=only)
-    assert not [f for f in result.findings if f.severity != "note"]
-    path = tmp_path / one.path
-    path.write_text(path.read_text().replace('"3.6.0"', '"3.5.1"'))
-    result = verification.verify(matrix, tmp_path, variants=[one], only=["eval-triton"])
-    assert [finding.check for finding in result.findings] == ["eval-triton"]
 
 
 @needs_nix
@@ -431,14 +384,14 @@ def test_a_folder_that_git_ignores_is_refused_before_anything_is_written(project
     project.commit()
     (project.root / ".gitignore").write_text("hidden/\n")
     matrix = project.root / "matrix.toml"
-    old = "[release.cuda13_0.companion.torchvision]\n"
+    old = 'folder = ".flox/pkgs"'
     assert old in matrix.read_text()
-    matrix.write_text(matrix.read_text().replace(old, f'{old}folder = "hidden/.flox/pkgs"\n'))
+    matrix.write_text(matrix.read_text().replace(old, 'folder = "hidden/.flox/pkgs"'))
     before = project.snapshot()
     done = project.invoke("all")
     assert done.returncode == 2
     assert done.stderr == (
-        "error: matrix.toml: release.cuda13_0.companion.torchvision.folder: found "
+        "error: matrix.toml: release.cuda13_0.folder: found "
         '"hidden/.flox/pkgs", which Git ignores; name another folder, or change .gitignore\n'
     )
     assert project.snapshot() == before

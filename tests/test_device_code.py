@@ -8,7 +8,6 @@ import sysconfig
 from collections import Counter
 from pathlib import Path
 
-import msgspec
 import pytest
 from built_files import (
     CUOBJDUMP,
@@ -42,20 +41,6 @@ def holding(folder: Path, objects: str, name: str = "libtorch_cuda.so") -> Path:
     return folder
 
 
-def several(*, ptx: bool) -> Variant:
-    """A variant for 8.6 and 12.0, on request with PTX of 12.0."""
-    replace, variant = msgspec.structs.replace, variant_of("sm86-avx2")
-    assert variant.gpu
-    return replace(variant, gpu=replace(variant.gpu, also=("12.0",), ptx=ptx))
-
-
-def featured(code: str) -> Variant:
-    """A variant for 12.1a or another capability with the features of a GPU or of its family."""
-    replace, variant = msgspec.structs.replace, variant_of(f"sm{code[:-1]}-avx2")
-    assert variant.gpu
-    return replace(variant, gpu=replace(variant.gpu, capability=f"{code[:-2]}.{code[-2:]}"))
-
-
 # --- judgements ---
 
 CASES = """
@@ -87,23 +72,6 @@ sm120   | own 120; own 120 120a 121a             | passed  |
 sm121   | own 121; own 121 120a 121a             | passed  |
 sm80    | own 80 89                              | failed  | device code of PyTorch for sm_89 (1)
 sm90    | own 90 90a ptx90                       | warning | PTX of sm_90
-# Several architectures in one build; with PTX.
-several | own 86 120 120a; nccl 80 120; nobody 86 120 | passed |
-several | own 86 120 120a; nccl 80 90; nccl 75   | warning | 1 of 2 objects of NCCL
-several | own 86 120 120a; nobody 86             | skipped | 1 object of 2 cannot be told
-several | own 86 120 120a ptx120                 | warning | PTX of sm_120 (1)
-ptx     | own 120 120a ptx120                    | failed  | 1 object of PyTorch without code for sm_86
-ptx     | own 86 ptx120                          | failed  | 1 object of PyTorch without code for sm_120
-ptx     | own 86 120 120a ptx86                  | failed  | 1 object of PyTorch without PTX of sm_120
-ptx     | own 86 120 120a ptx120; own 86 120     | failed  | 1 object of PyTorch without PTX of
-ptx     | own 80 86 120 120a ptx120              | failed  | device code of PyTorch for sm_80 (1)
-# With the features of a GPU or of its family.
-sm121a  | own 121a; own 121a 120a; nccl 120      | passed  |
-sm121a  | own 121; own 121                       | failed  | device code for sm_121 (2)
-sm121a  | own 121a; own 121 121a                 | failed  | device code of PyTorch for sm_121 (1)
-sm121a  | own 121a; nccl 120a                    | warning | 1 of 1 object of NCCL
-sm100f  | own 100f; own 100f 103a; nccl 100      | passed  |
-sm100f  | own 100a; own 100a                     | failed  | device code for sm_100a (2)
 """  # noqa: E501 - a table
 
 
@@ -126,9 +94,7 @@ def judged(variant: Variant, objects: str) -> PartResult:
 @pytest.mark.parametrize("case", [line for line in CASES.splitlines() if "|" in line])
 def test_device_code_is_judged_by_its_owner_and_its_architectures(case: str) -> None:
     name, objects, state, says = (cell.strip() for cell in case.split("|"))
-    special = {"several": several(ptx=False), "ptx": several(ptx=True)}
-    special |= {f"sm{code}": featured(code) for code in ("121a", "100f")}
-    result = judged(special.get(name) or variant_of(f"{name}-avx2"), objects)
+    result = judged(variant_of(f"{name}-avx2"), objects)
     assert result.state == state, result
     severity = {"failed": "error"}.get(state, state)
     found = [one for one in result.findings if one.severity == severity]

@@ -13,7 +13,6 @@ from conftest import ONE
 from msgspec.structs import replace
 from smoke_reports import FIXTURES, raw, report, right
 
-from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.build_features import (
     LackingFeature,
@@ -244,7 +243,7 @@ def test_without_a_known_wheel_a_note_says_so(folder: Path) -> None:
 
 def with_mkl() -> Variant:
     text = ONE.replace('cpu = ["avx2"', 'blas = "mkl"\ncpu = ["avx2"', 1)
-    return next(v for v in matrix_reader.parse(text).variants if v.effects.blas == "mkl")
+    return next(v for v in matrix_reader.parse(text).variants if v.group.blas == "mkl")
 
 
 @pytest.mark.parametrize(("blas", "is_wrong"), [("libopenblas.so.0", True), ("libmkl_rt", False)])
@@ -268,55 +267,6 @@ def test_a_torch_with_another_blas_than_the_matrix_asks_for_fails(
     assert any("the BLAS" in reason for reason in reasons) == is_wrong
     document["torch"]["config"] = "cut off"
     assert judge(report(document), variant).outcome == "passed"
-
-
-# --- without, in matrix.toml ---
-
-LEFT_OUT = '{ feature = "nnpack", reason = "off in nixpkgs" }'
-RULE = """[[rule]]
-id = "no-nnpack"
-when = { kind = ["cpu-only"] }
-effect = { without = ["nnpack"] }
-reason = "off in nixpkgs"
-source = "https://example.org/nnpack"
-checked = "2026-11-22"
-
-[release."""
-
-
-def of_release(name: str) -> str:
-    return ONE.replace("support =", f"without = [{name}]\nsupport =", 1)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        of_release(LEFT_OUT),
-        ONE.replace('cpu = ["avx2"', f'without = [{LEFT_OUT}]\ncpu = ["avx2"'),
-        ONE.replace("[release.", RULE, 1),
-    ],
-    ids=["release", "group", "rule"],
-)
-def test_what_the_matrix_leaves_out_with_a_reason_is_no_finding(text: str) -> None:
-    assert text != ONE
-    variants = matrix_reader.parse(text).variants
-    left_out = [variant for variant in variants if variant.without]
-    assert left_out
-    for variant in left_out:
-        assert variant.without == {"nnpack": "off in nixpkgs"}
-        assert "nnpack" not in {each.name for each in lacked(variant, "files", "")}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        of_release(LEFT_OUT.replace("nnpack", "nnpak")),
-        ONE.replace("[release.", RULE.replace("nnpack", "nnpak"), 1),
-    ],
-)
-def test_an_unknown_feature_is_refused(text: str) -> None:
-    with pytest.raises(MatrixError, match=r'found "nnpak".*did you mean "nnpack"'):
-        matrix_reader.parse(text)
 
 
 def test_versions_are_those_that_the_text_states() -> None:

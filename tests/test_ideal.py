@@ -24,7 +24,6 @@ from build_pytorch.hardware.verdicts import (
     gpu_verdict,
 )
 from build_pytorch.matrix import known_hardware, matrix_reader
-from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.model import Matrix
 
 MATRIX = matrix_reader.parse(WHOLE)
@@ -73,7 +72,7 @@ MACHINES_AND_ANSWERS = {
     "graviton3": Answer("cuda12_8/cpu-armv8_2", "cuda13_0/cpu-armv8_2"),
     "graviton4": Answer("cuda12_8/cpu-armv9", "cuda13_0/cpu-armv9"),
     "gtx1080-and-rtx3090": Answer(
-        "cuda13_0/sm86-avx2", "cuda12_8/sm61_86-avx2", "rule no-cudnn-below-7-5 holds for all GPUs"
+        "cuda13_0/sm86-avx2", "cuda13_0/sm86-avx2", "no build has code for NVIDIA GeForce GTX 1080"
     ),
     "gtx1080-ivy-bridge": Answer("cuda12_8/sm61-avx", "cuda12_8/sm61-avx", "580 is the last"),
     "h100-sapphire-rapids": Answer(
@@ -99,7 +98,7 @@ MACHINES_AND_ANSWERS = {
         "cuda13_0/sm86-avx512bf16", "cuda13_0/sm86-avx512bf16", "runs on all GPUs: 8.9 and 8.6"
     ),
     "rtx3090-and-rtx5090": Answer(
-        "cuda13_0/sm120-avx512bf16", "cuda13_0/sm86_120-avx512bf16", "code for 8.6;12.0"
+        "cuda13_0/sm120-avx512bf16", "cuda13_0/sm120-avx512bf16", "GPU 1 stays unused"
     ),
     "rtx4090-driver-550": Answer(
         "cuda12_8/sm89-avx512bf16", "cuda12_8/sm89-avx512bf16", "torch.compile"
@@ -154,16 +153,6 @@ def test_gpus_that_no_build_serves_are_named_and_the_others_are_used() -> None:
         "no CUDA of these releases compiles for Tesla K80 (3.7): CUDA 6.5 to 11.8 does"
         in found.reason
     )
-
-
-def test_three_gpus_get_the_fewest_architectures_that_serve_all() -> None:
-    here = machine("rtx3090-and-rtx5090")
-    ada = MachineGpu(index=2, name="NVIDIA L40S", capability="8.9")
-    found = wanted(msgspec.structs.replace(here, gpus=(*here.gpus, ada)))
-    assert found is not None
-    assert found.variant.gpu is not None
-    assert found.variant.gpu.arch_list == "8.6;12.0"
-    assert all(fit(found.variant.gpu, capability) for capability in ("8.6", "8.9", "12.0"))
 
 
 def test_a_driver_that_is_too_old_for_any_cuda_means_no_gpu_and_what_an_update_gives() -> None:
@@ -342,7 +331,7 @@ def test_a_machine_may_be_described_by_options(whole: Project) -> None:
     assert document["best"]["variant"] == "cuda12_8/sm89-avx2"
     assert document["update"]["build"]["variant"] == "cuda13_0/sm89-avx2"
     several = asked(whole, "--gpu", "8.6", "--gpu", "RTX 5090", "--cpu", "avx512")
-    assert several["ideal"]["arch"] == "8.6;12.0"
+    assert several["ideal"]["arch"] == "12.0"
     arm = asked(whole, "--gpu", "GB10", "--cpu", "armv9")
     assert arm["best"]["variant"] == "cuda13_0/sm121-armv9"
     card = asked(whole, "--gpu", "RTX 4090", "--cpu", "armv8_2")

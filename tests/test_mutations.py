@@ -28,16 +28,6 @@ CAUGHT = PROJECT / "tests/fixtures/mutations.json"
 """The checks that report each mistake; WRITE_MUTATIONS=1 with this file's tests writes it."""
 WRITE = "WRITE_MUTATIONS"
 
-TRITON_TABLE = f"""[release.cuda13_0.companion.triton]
-version = "3.6.0"
-owner = "triton-lang"
-repo = "triton"
-rev = "v3.6.0"
-hash = "sha256-{"B" * 42}A="
-hash_of = "v3.6.0"
-unconfirmed = "not built"
-
-[release.cuda13_0.companion.torchvision]"""
 COPIES = {
     f"{name}-13_0.nix": f"{{ cudaPackages_13 }}: cudaPackages_13.{name}\n" for name in CUDA_PACKAGES
 }
@@ -50,7 +40,6 @@ folder = "cuda-packages"
 
 [release.cuda13_0.python]"""
     text = ONE.replace("[release.cuda13_0.python]", packages, 1)
-    text = text.replace("[release.cuda13_0.companion.torchvision]", TRITON_TABLE, 1)
     text = re.sub(r'(?m)^gpu = \["sm120", .*', 'gpu = ["sm120"]', text)
     text = re.sub(r'(?m)^cpu = \["avx2", .*', 'cpu = ["avx2"]', text)
     text = re.sub(r'\[\[release\.cuda13_0\.group\]\]\ntitle = "GPU ARM"\n(.+\n)+', "", text)

@@ -17,8 +17,7 @@ from build_pytorch.base.versions import in_range
 from build_pytorch.cli.outdated import old_facts
 from build_pytorch.generate import recipes
 from build_pytorch.hardware.possible import PossibleVariants
-from build_pytorch.matrix import compatibility, known_hardware, matrix_editor, matrix_reader, rules
-from build_pytorch.matrix.compatibility import built_codes
+from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader, rules
 from build_pytorch.matrix.matrix_lines import lines_for
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select, session_ids
@@ -56,22 +55,18 @@ def rule(id_: str, when: str, effect: str, more: str = "") -> str:
 
 NO_VARIANT = {
     "kind": ("mps",),
-    "platform": ("aarch64-darwin",),
     "gpu": ("sm0",),
     "capability": ">99",
     "cpu": ("none",),
     "cuda": ">99",
-    "torch": ">99",
     "torch_source": "neither",
-    "pin": ("none",),
     "pin_has": ("none",),
 }
 """A value of each key of a condition that holds for no variant of the matrix."""
 
 
 def test_each_key_of_a_condition_decides(all_releases: Matrix) -> None:
-    others = {"pin_lacks", "not_in_default_capabilities"}  # below
-    assert set(NO_VARIANT) | others == set(Condition.__struct_fields__)
+    assert set(NO_VARIANT) | {"not_in_default_capabilities"} == set(Condition.__struct_fields__)
     for key, value in NO_VARIANT.items():
         condition = structs.replace(Condition(), **{key: value})
         assert not any(rules.holds(condition, variant) for variant in all_releases.variants), key
@@ -84,9 +79,7 @@ PATCH = "pytorch-pr-108847.patch"
     ("when", "ids"),
     [
         (f'pin_has = ["{PATCH}"]', {"l8"}),  # not where the torch of the pin is replaced
-        (f'pin_lacks = ["{PATCH}"]', {"l13", "l1"}),
         ('pin_has = ["fix-cuda13.patch"]', {"l1"}),
-        (f'pin_lacks = ["fix-cuda13.patch", "{PATCH}"]', {"l13"}),
     ],
 )
 def test_a_condition_asks_for_the_patches_of_the_pin(when: str, ids: set[str]) -> None:
@@ -208,8 +201,8 @@ def test_a_rule_ends_with_a_pin_that_has_the_fix() -> None:
     assert "magma-clock-rate: its `until` holds" in problem.found
 
 
-def test_a_rule_of_a_release_without_its_pin_does_not_apply_elsewhere() -> None:
-    more = rule("x", 'when.pin = ["autumn_2025"]', 'effect.environment = { USE_X = "0" }')
+def test_a_rule_applies_to_the_releases_that_its_condition_holds_for() -> None:
+    more = rule("x", 'when.torch_source = "nixpkgs"', 'effect.environment = { USE_X = "0" }')
     matrix = matrix_reader.parse(WHOLE + more)
     with_it = {v.release_name for v in matrix.variants if "USE_X" in v.effects.environment}
     assert with_it == {"cuda12_8"}
@@ -225,18 +218,11 @@ def findings(tmp_path: Path, text: str) -> list[tuple[str, str, str, int]]:
 
 
 def test_a_rule_that_never_applies_is_a_warning_with_its_line(tmp_path: Path) -> None:
-    text = WHOLE + rule("unused", 'when.capability = ">=99.0"', 'effect.config = ["allowBroken"]')
+    text = WHOLE + rule("unused", 'when.capability = ">=99.0"', 'effect.fixes = ["cccl-shim"]')
     ((check, severity, found, line),) = findings(tmp_path, text)
     assert (check, severity, found) == ("rules-needed", "warning", "unused applies to no variant")
     assert text.split("\n")[line - 1] == "[[rule]]"
     assert text.split("\n")[line] == 'id = "unused"'
-
-
-def test_an_option_that_a_rule_and_the_release_name_is_set_once() -> None:
-    """Nix refuses a set with two attributes of one name."""
-    again = rule("again", 'when.kind = ["gpu"]', 'effect.config = ["allowUnfree", "cudaSupport"]')
-    variant = by_id(matrix_reader.parse(WHOLE + again), "cuda12_8/sm90-avx2")
-    assert variant.config == ("allowUnfree", "cudaSupport")
 
 
 def test_contradicting_rules_are_an_error(tmp_path: Path) -> None:
@@ -411,168 +397,10 @@ def test_facts_that_were_checked_more_than_a_year_ago_are_listed(all_releases: M
     assert {old[name] for name in names} == {"2026-11-21"}
 
 
-# --- several GPU architectures in one build ---
-
-MIXED = """
-[gpu.sm86_120]
-capability = "8.6"
-also = ["12.0"]
-ptx = true
-family = "Ampere and Blackwell"
-hosts.x86_64-linux = ["RTX 30 series with RTX 50 series"]
-first_cuda = "12.8"
-
-[[release.cuda12_8.group]]
-title = "mixed"
-kind = "gpu"
-platform = "x86_64-linux"
-gpu = ["sm86_120"]
-cpu = ["avx2"]
-"""
-
-
-@needs_nix
-def test_one_build_for_several_architectures(tmp_path: Path) -> None:
-    matrix = matrix_reader.parse(WHOLE + MIXED)
-    variant = by_id(matrix, "cuda12_8/sm86_120-avx2")
-    assert variant.package == "pytorch-python313-cuda12_8-sm86_120-avx2"
-    text = recipes.render(matrix)[variant.path]
-    for part in (
-        'gpuArchNum = "86;120";',
-        'gpuArchSM = "8.6;12.0+PTX";',
-        'gpuTargets = lib.splitString ";" gpuArchSM;',
-        'cudaCapabilities = [ "8.6" "12.0" ];',
-    ):
-        assert part in text
-    (tmp_path / variant.path).parent.mkdir(parents=True)
-    (tmp_path / variant.path).write_text(text)
-    only = ["text", "syntax", "evaluation", "hooks"]
-    result = verification.verify(matrix, tmp_path, variants=[variant], only=only)
-    assert [(f.check, f.found) for f in result.findings] == []
-    wrong = text.replace('"8.6;12.0+PTX"', '"8.6;12.0"')
-    (tmp_path / variant.path).write_text(wrong)
-    result = verification.verify(matrix, tmp_path, variants=[variant], only=only)
-    assert {"gpu-arch", "hook-environment"} <= {f.check for f in result.findings}
-
-
-@pytest.mark.parametrize(
-    ("device", "runs"),
-    [
-        ("8.6", "exact"),
-        ("12.0", "exact"),
-        ("8.9", "compatible"),
-        ("12.1", "compatible"),
-        ("13.0", "compatible"),  # from PTX
-        ("9.0", None),
-        ("8.0", None),
-        ("8.7", None),  # Jetson
-    ],
-)
-def test_it_runs_where_one_of_its_architectures_does(device: str, runs: str | None) -> None:
-    gpu = matrix_reader.parse(WHOLE + MIXED).gpus["sm86_120"]
-    assert compatibility.fit(gpu, device) == runs
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ('also = ["12.0"]', 'also = ["8.0"]', "gpu.sm86_120.also: found 8.0 after 8.6; allowed:"),
-        ("sm86_120", "sm86", "declared twice|set twice"),
-        ('also = ["12.0"]\nptx = true\n', "", "gpu.sm86_120.capability: found"),
-    ],
-)
-def test_a_wrong_mixture_is_an_error(old: str, new: str, says: str) -> None:
-    assert re.search(re.escape(says).replace(r"\|", "|"), error_of(WHOLE + MIXED.replace(old, new)))
-
-
-# --- the features of a GPU, or of its family ---
-
-FEATURES = """
-[gpu.sm121a]
-capability = "12.1a"
-family = "Blackwell"
-hosts.aarch64-linux = ["GB10 (DGX Spark)"]
-first_cuda = "12.9"
-
-[gpu.sm100f]
-capability = "10.0f"
-family = "Blackwell"
-hosts.x86_64-linux = ["B200"]
-first_cuda = "12.9"
-
-[[release.cuda13_0.group]]
-title = "features of a GPU"
-kind = "gpu"
-platform = "aarch64-linux"
-gpu = ["sm121a"]
-cpu = ["armv9"]
-
-[[release.cuda13_0.group]]
-title = "features of a family"
-kind = "gpu"
-platform = "x86_64-linux"
-gpu = ["sm100f"]
-cpu = ["avx512"]
-"""
-
-
-@needs_nix
-def test_builds_with_the_features_of_a_gpu_or_of_its_family(tmp_path: Path) -> None:
-    matrix = matrix_reader.parse(WHOLE + FEATURES)
-    variants = [by_id(matrix, f"cuda13_0/{it}") for it in ("sm121a-armv9", "sm100f-avx512")]
-    texts = recipes.render(matrix)
-    for variant in variants:
-        (tmp_path / variant.path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / variant.path).write_text(texts[variant.path])
-    for part in ('gpuArchNum = "121a";', 'gpuArchSM = "12.1a";', "SM121A"):
-        assert part in texts[variants[0].path]
-    only = ["matrix", "text", "syntax", "evaluation", "hooks", "compiler"]
-    result = verification.verify(matrix, tmp_path, variants=variants, only=only)
-    assert [(f.check, f.found) for f in result.findings if f.severity != "note"] == []
-    for variant in variants:
-        plain = re.sub(r'"1\d\.\d[af]"', '"12.0"', texts[variant.path])
-        (tmp_path / variant.path).write_text(plain)
-    result = verification.verify(matrix, tmp_path, variants=variants, only=only)
-    for variant in variants:
-        found = {f.check for f in result.findings if f.path == variant.path}
-        assert {"gpu-arch", "hook-environment"} <= found
-
-
-def test_code_with_features_is_chosen_for_the_gpus_that_run_it() -> None:
-    matrix = matrix_reader.parse(WHOLE + FEATURES)
-    possible = PossibleVariants(matrix, "cuda13_0")
-    assert "sm121a" in possible.fitting("12.1")
-    assert "sm121a" not in possible.fitting("12.0")
-    assert {"sm100f", "sm103"} <= {*possible.fitting("10.3")}
-    assert "sm100f" not in possible.fitting("12.0")
-    assert built_codes(matrix.gpus["sm121a"]) == ("sm_121a",)
-
+# --- GPUs with code of their own in PyTorch ---
 
 BASE = 'codegen_base = "12.0"\n'
 NAMED = 'when.gpu = ["sm103", "sm121"]'
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (
-            FEATURES.replace("sm121a", "sm121a_ptx").replace('"12.1a"', '"12.1a"\nptx = true'),
-            "gpu.sm121a_ptx.ptx: found true with 12.1a; allowed: false",
-        ),
-        (
-            FEATURES.replace('"B200"]\nfirst_cuda = "12.9"', '"B200"]\nfirst_cuda = "12.8"'),
-            'gpu.sm100f.first_cuda: found "12.8"; allowed: 12.9 or newer, for code with `f`',
-        ),
-        (
-            FEATURES.replace('"12.1a"', f'"12.1a"\n{BASE}'),
-            "gpu.sm121a.codegen_base: found a value with 12.1a; allowed: only for one capability "
-            "without `a` and `f`",
-        ),
-        (FEATURES.replace('"12.1a"', '"12.1b"'), 'gpu.sm121a.capability: found "12.1b"; allowed'),
-    ],
-)
-def test_wrong_features_are_errors(text: str, says: str) -> None:
-    assert says in error_of(WHOLE + text)
 
 
 def test_codegen_base_needs_a_rule_that_reads_it() -> None:
@@ -633,19 +461,11 @@ hosts.x86_64-linux = ["V100"]
 first_cuda = "9.0"
 last_cuda = "12.9"
 
-[gpu.sm61_70]
-capability = "6.1"
-also = ["7.0"]
-family = "Pascal and Volta"
-hosts.x86_64-linux = ["P40 with V100"]
-first_cuda = "9.0"
-last_cuda = "12.9"
-
 [[release.cuda12_8.group]]
 title = "Volta"
 kind = "gpu"
 platform = "x86_64-linux"
-gpu = ["sm70", "sm61_70"]
+gpu = ["sm70"]
 cpu = ["avx2"]
 """
 
@@ -654,17 +474,15 @@ cpu = ["avx2"]
 def test_a_gpu_without_code_in_nixpkgs_gets_libraries_for_it_by_a_condition(tmp_path: Path) -> None:
     matrix = matrix_reader.parse(WHOLE + OLD_GPUS)
     with_own = {v.gpu_key for v in matrix.variants if "own-libraries" in v.effects.fixes}
-    assert with_own == {"sm61", "sm70", "sm61_70", "sm110"}
-    variants = [by_id(matrix, f"cuda12_8/{gpu}-avx2") for gpu in ("sm70", "sm61_70")]
-    texts = recipes.render(matrix)
-    for variant in variants:
-        (tmp_path / variant.path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / variant.path).write_text(texts[variant.path])
-    both = "-gencode=arch=compute_61,code=sm_61 -gencode=arch=compute_70,code=sm_70"
-    for part in (f'"NVCC_GENCODE={both}"', '"-DCMAKE_CUDA_ARCHITECTURES=61;70"', "MIN_ARCH=610"):
-        assert part in texts[variants[1].path]
+    assert with_own == {"sm61", "sm70", "sm110"}
+    variant = by_id(matrix, "cuda12_8/sm70-avx2")
+    text = recipes.render(matrix)[variant.path]
+    for part in ('arch = "70"; in', '"-DCMAKE_CUDA_ARCHITECTURES=70"', "MIN_ARCH=700"):
+        assert part in text
+    (tmp_path / variant.path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / variant.path).write_text(text)
     only = ["text", "syntax", "evaluation", "hooks"]
-    result = verification.verify(matrix, tmp_path, variants=variants, only=only)
+    result = verification.verify(matrix, tmp_path, variants=[variant], only=only)
     assert [(f.check, f.found) for f in result.findings] == []
 
 
@@ -783,19 +601,6 @@ def test_a_value_that_cannot_be_right_is_one_line(old: str, new: str, says: str)
 # --- the BLAS ---
 
 CPU_ONLY = 'title = "CPU-only"\n'
-WITH_MKL = rule(
-    "mkl", 'when.platform = ["x86_64-linux"]\nwhen.kind = ["cpu-only"]', 'effect.blas = "mkl"'
-)
-
-
-def test_group_before_release_before_rule_decides_on_the_blas() -> None:
-    release = ("[release.cuda13_0]\n", '[release.cuda13_0]\nblas = "openblas"\n')
-    group = (CPU_ONLY, f'{CPU_ONLY}blas = "mkl"\n')
-    found = []
-    for text in (WHOLE, WHOLE + WITH_MKL, edited(release) + WITH_MKL, edited(release, group)):
-        variant = by_id(matrix_reader.parse(text), "cuda13_0/cpu-avx2")
-        found.append(variant.passthru["blasProvider"])
-    assert found == ["openblas", "mkl", "openblas", "mkl"]
 
 
 def test_a_gpu_variant_with_mkl_says_so() -> None:
@@ -814,26 +619,6 @@ def test_a_gpu_variant_with_mkl_says_so() -> None:
             r'"mkl" for cuda13_0/sm110-armv8_2; allowed: "openblas" on aarch64-linux: MKL is for',
         ),
         (
-            ("[release.cuda13_0]\n", '[release.cuda13_0]\nblas = "mkl"\n'),
-            r"release\.cuda13_0\.blas",
-            'allowed: "openblas" on aarch64-linux',
-        ),
-        (
-            ('config = ["allowUnfree"]', "config = []"),
-            r"rule\[\d+\]\.effect\.blas",
-            '"mkl" with allowUnfree in nixpkgs.config',
-        ),
-        (
-            ('title = "GPU ARM"\n', 'title = "GPU ARM"\nacl = true\n'),
-            r"release\.cuda13_0\.group\[1\]\.acl",
-            "found true; allowed: false: PyTorch needs ACL_ROOT_DIR with a built ACL",
-        ),
-        (
-            (CPU_ONLY, f"{CPU_ONLY}acl = true\n"),
-            r"release\.cuda13_0\.group\[2\]\.acl",
-            "found true on x86_64-linux; allowed: false: ACL is for ARM",
-        ),
-        (
             (CPU_ONLY, f'{CPU_ONLY}blas = "blis"\n'),
             r"release\.cuda13_0\.group\[2\]\.blas",
             'found "blis"; allowed: mkl or openblas',
@@ -843,14 +628,11 @@ def test_a_gpu_variant_with_mkl_says_so() -> None:
 def test_a_blas_that_cannot_be_is_refused_in_one_line(
     edit: tuple[str, str], place: str, said: str
 ) -> None:
-    error = error_of(edited(edit) + WITH_MKL)
+    error = error_of(edited(edit))
     assert re.fullmatch(rf"matrix\.toml:\d+: {place}: found .*", error), error
     assert re.search(said, error), error
 
 
-def test_two_rules_with_different_blas_contradict_each_other() -> None:
-    matrix = matrix_reader.parse(
-        WHOLE + WITH_MKL + rule("open", 'when.kind = ["cpu-only"]', 'effect.blas = "openblas"')
-    )
-    found = [problem.found for problem in rules.problems(matrix.rules, matrix.variants)]
-    assert "open and mkl set blas to different values" in found
+def test_mkl_needs_allow_unfree() -> None:
+    edits = ((CPU_ONLY, f'{CPU_ONLY}blas = "mkl"\n'), ('config = ["allowUnfree"]', "config = []"))
+    assert '"mkl" with allowUnfree in nixpkgs.config' in error_of(edited(*edits))

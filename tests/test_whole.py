@@ -50,7 +50,7 @@ def test_recipes_reach_the_torch_of_the_stand_in(tmp_path: Path) -> None:
     assert facts.keys() == {v.id for v in matrix.variants}
     for variant in matrix.variants:
         found = facts[variant.id]
-        is_mkl = variant.effects.blas == "mkl"
+        is_mkl = variant.group.blas == "mkl"
         assert found["name"].endswith(f"-{variant.pname}-2.6.0")
         assert found["version"] == "2.6.0"
         assert (found["BLAS"], found["openblas"]) == ("MKL" if is_mkl else "OpenBLAS", not is_mkl)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from build_pytorch.base import digest
-from build_pytorch.base.versions import digits, order
+from build_pytorch.base.versions import order
 from build_pytorch.matrix.model import Variant
 
 HASH_MISMATCH: Final = "hash-mismatch"
@@ -58,11 +58,11 @@ RULES_BY_ID: Final = {rule.id: rule for rule in RULES}
 def _differs(what: str, text: str, variant: Variant) -> bool:
     """Whether the first group of a match differs from what the variant has."""
     words = set(re.split(r"[\s;,]+", text.strip(" \"';")))
-    code = set(map(digits, variant.gpu.devices)) if variant.gpu else set()  # 120 for 12.0
+    code = {variant.gpu.code} if variant.gpu else set()  # 120 for 12.0
     cuda = variant.release.cuda
     match what:
         case "capabilities":  # TORCH_CUDA_ARCH_LIST: with a dot, separated by blanks or semicolons
-            return variant.gpu is not None and words != set(variant.gpu.targets)
+            return variant.gpu is not None and words != {variant.gpu.capability}
         case "architectures":  # CMAKE_CUDA_ARCHITECTURES: 120-real; OFF: PyTorch sets the flags
             found = {word.removesuffix("-real").rstrip("af") for word in words}
             return found != code and text.upper() not in {"OFF", "FALSE"}

@@ -17,7 +17,7 @@ from build_pytorch.cli.commands import PhaseOptions
 from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.generate.phase_plan import plan
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Phase, Variant
+from build_pytorch.matrix.model import Matrix, Phase, Variant
 from build_pytorch.matrix.selection import select
 from build_pytorch.verify import recipe_evaluation, reports, verification
 from build_pytorch.verify.check import Context
@@ -110,10 +110,7 @@ def _refuse_ignored_folders(matrix: Matrix, root: Path) -> None:
     """Raise BuildPytorchError for a folder of recipes that Git ignores: Flox would see none."""
     folders = {f"{package.folder}/": package for package in matrix.packages}
     for folder in git.ignored(root, folders):
-        package = folders[folder]
-        table = f"release.{package.release_name}"
-        if isinstance(package, CompanionPackage):
-            table += f".companion.{package.name}"
+        table = f"release.{folders[folder].release_name}"
         what = f'matrix.toml: {table}.folder: found "{folder.rstrip("/")}", which Git ignores'
         raise BuildPytorchError(f"{what}; name another folder, or change .gitignore")
 

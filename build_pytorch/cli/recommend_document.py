@@ -165,7 +165,7 @@ def _build_row(build: ChosenBuild) -> BuildRow:
         release=variant.release_name,
         kind=variant.kind,
         gpu=variant.gpu_key,
-        arch=variant.gpu.arch_list if variant.gpu else None,
+        arch=variant.gpu.capability if variant.gpu else None,
         isa=variant.cpu_key,
         host=variant.platform,
         torch=variant.version,

@@ -204,7 +204,7 @@ def _facts(
             yield "", variant.pin.doubts
     yield "support", release.support
     if gpu := variant.gpu:
-        yield "gpu", f"{gpu.arch_list}: {', '.join(variant.products)}"
+        yield "gpu", f"{gpu.capability}: {', '.join(variant.products)}"
     flags = f": {' '.join(variant.cpu.flags)}" if verbose else ""
     yield "cpu", f"{variant.cpu.title} ({variant.platform}){flags}"
     companions = matrix.companions_of(variant)

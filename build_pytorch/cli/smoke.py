@@ -135,7 +135,7 @@ def _facts(variant: Variant, report: SmokeReport) -> Iterator[str]:
         yield f"GPU: {gpu.name}"
         yield f"Compute capability: {gpu.capability}"
     if gpu and variant.gpu:
-        if gpu.capability in variant.gpu.devices:
+        if gpu.capability == variant.gpu.capability:
             name = gpu.name.removeprefix("NVIDIA ")
             yield f"\u2705 {variant.gpu_label} ({name}) detected correctly!"
         else:

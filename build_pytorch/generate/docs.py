@@ -194,7 +194,7 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
         "companions": [
             f"{name} {companion.version}" for name, companion in release.companion.packages.items()
         ],
-        "companion_folder": ", ".join(dict.fromkeys(release.companion_folders.values())),
+        "companion_folder": release.companion_folders[0],
         "total": counted(len(variants), "variant"),
         "impossible": impossible,
         "buildable": len(variants) - impossible,
@@ -233,7 +233,7 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
         "gpus": [
             (
                 *(gpu, platform, products, _chosen(chooser, platform, key)),
-                [name for name, own in built.items() if fit(own, gpu.devices[0]) == "compatible"],
+                [name for name, own in built.items() if fit(own, gpu.capability) == "compatible"],
             )
             for key, gpu in matrix.gpus.items()
             for platform, products in gpu.hosts.items()
@@ -253,7 +253,7 @@ def _chosen(chooser: Chooser, platform: str, gpu_key: str | None) -> str:
     With the newest driver, for CPUs of each class of the platform, the highest first.
     """
     matrix = chooser.matrix
-    capability = matrix.gpus[gpu_key].devices[0] if gpu_key else None
+    capability = matrix.gpus[gpu_key].capability if gpu_key else None
     gpus = (MachineGpu(index=0, name="GPU", capability=capability),) if capability else ()
     found: dict[str, dict[str, None]] = {}
     for cpu in picker_tables.cpu_classes(matrix):

@@ -66,8 +66,7 @@ def _allow_inheritance(definitions: dict[str, Any]) -> None:
     for value in (*names, release["properties"]["folder"], release["properties"]["catalog"]):
         own = {"type": value.pop("type"), "pattern": value.pop("pattern")}
         value["anyOf"] = [own, placeholder]
-    for table in ("Companion", "Group"):
-        definitions[table]["properties"]["folder"]["anyOf"].append(placeholder)
+    definitions["Group"]["properties"]["folder"]["anyOf"].append(placeholder)
 
 
 def _allow_parts(definitions: dict[str, Any], table: dict[str, Any]) -> None:

@@ -146,10 +146,10 @@ class PickerAnswers:
         self._packages = _packages(matrix)
         self._pool = Pool()
         known = known_hardware.load()
-        gpus = [gpu for gpu in {**known.gpu, **matrix.gpus}.values() if gpu.is_single]
-        self._capabilities = list(dict.fromkeys(gpu.devices[0] for gpu in gpus))
+        gpus = list({**known.gpu, **matrix.gpus}.values())
+        self._capabilities = list(dict.fromkeys(gpu.capability for gpu in gpus))
         self._arm_only = {
-            gpu.devices[0] for gpu in gpus if not any(it.startswith("x86") for it in gpu.hosts)
+            gpu.capability for gpu in gpus if not any(it.startswith("x86") for it in gpu.hosts)
         }
         releases = [*self.possible.releases.values(), *self.possible.others.values()]
         toolkits = [release.cuda for release in releases if release.cuda]

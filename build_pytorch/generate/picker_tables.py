@@ -80,7 +80,7 @@ def _cell(possible: PossibleVariants, variant: Variant) -> MapCell:
         needs = f"{', '.join(gpu.hosts.get(variant.platform, ()))} with {needs}"
     if gpu and not compiles(cuda, gpu) and not is_listed:
         whose = f"CUDA {cuda.version}" if cuda else "a release without CUDA"
-        state, text = "never", f"{whose} does not compile for {gpu.arch_list}"
+        state, text = "never", f"{whose} does not compile for {gpu.capability}"
     elif variant.impossible:
         state, text = "impossible", variant.impossible
     else:
@@ -88,7 +88,7 @@ def _cell(possible: PossibleVariants, variant: Variant) -> MapCell:
         text = needs
     if is_listed and variant.driver:
         text += f"; driver {variant.driver} or newer"
-    link = f"#gpu={gpu.devices[0] if gpu else 'none'}&cpu={variant.cpu_key}"
+    link = f"#gpu={gpu.capability if gpu else 'none'}&cpu={variant.cpu_key}"
     signs = ((state, STATES[state][0]),)
     return MapCell(state=state, name=name, text=text, link=link, signs=signs)
 

@@ -119,19 +119,18 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 def preference(
     variant: Variant,
-) -> tuple[bool, bool, tuple[int, ...], tuple[int, ...], bool, int, bool]:
+) -> tuple[bool, bool, tuple[int, ...], tuple[int, ...], int, bool]:
     """Return the rank of a variant among those that run; the highest is chosen.
 
     GPU code ranks above none; then a release above a nightly; then the newest PyTorch; then the
-    highest capability, which is the GPU's own or the nearest below; then a build for one GPU
-    alone; then the level of the ISA; then the CUDA packages of the pin.
+    highest capability, which is the GPU's own or the nearest below; then the level of the ISA;
+    then the CUDA packages of the pin.
     """
     return (
         variant.gpu is not None,
         not variant.release.torch.is_nightly,
         order(variant.release.torch.version),
         numbers(variant.gpu.capability) if variant.gpu else (),
-        variant.gpu is None or variant.gpu.is_single,
         variant.cpu.level,
         not variant.is_wrapper,
     )

@@ -209,10 +209,6 @@ class Chooser:
                 continue
             usable = [gpu for gpu in gpus if gpu.capability in running]
             variant = _first_common(running.values())
-            if variant is None and (key := self.possible.for_all(list(running))):
-                variant = _first_common(
-                    self._running(machine, gpu, releases, [key]) for gpu in usable
-                )
             if variant is None:
                 newest = max(running, key=numbers)
                 variant = running[newest][0]
@@ -260,7 +256,7 @@ def _best(answers: Sequence[Answer], for_all: Variant | None) -> ChosenBuild | N
     """Return the best of the matrix for a machine: for all GPUs, or else for the newest."""
     gpus = tuple(gpu for answer in answers for gpu in answer.gpus)
     if for_all and for_all.gpu:
-        reason = f"code for {for_all.gpu.arch_list} runs on all GPUs; {for_all.cpu.title}"
+        reason = f"code for {for_all.gpu.capability} runs on all GPUs; {for_all.cpu.title}"
         same = [it for each in answers for it in each.accepted if it.variant is for_all]
         doubts = tuple(dict.fromkeys(doubt for it in same for doubt in it.doubts))
         return ChosenBuild(variant=for_all, gpus=gpus, unused=(), reason=reason, doubts=doubts)

@@ -11,7 +11,7 @@ from build_pytorch.base.versions import digits, numbers, order
 from build_pytorch.hardware.possible import PossibleVariants
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.hardware.verdicts import Candidate, Obstacle, driver_limit, driver_need
-from build_pytorch.matrix import known_hardware, rules
+from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import TEGRA, compiles, cuda_window
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.tables import GpuArchitecture
@@ -69,14 +69,11 @@ def why_fallback(fallback: Candidate, best: Candidate) -> str:
 def _why_gpu_code(gpu: GpuArchitecture, used: Iterable[MachineGpu]) -> str:
     """Return how the code of a build fits the GPUs that it is chosen for."""
     capabilities = list(dict.fromkeys(str(each.capability) for each in used))
-    if len(capabilities) > 1 and not gpu.is_single:
-        return f"code for {gpu.arch_list}, as no single architecture runs on all GPUs"
     if len(capabilities) > 1:
-        return f"code for {gpu.arch_list} runs on all GPUs: {' and '.join(capabilities)}"
-    if gpu.arch_list == capabilities[0]:
-        return f"code for exactly {gpu.arch_list}"
-    how = "exactly" if capabilities[0] in gpu.devices else "which runs on"
-    return f"code for {gpu.arch_list}, {how} {capabilities[0]}"
+        return f"code for {gpu.capability} runs on all GPUs: {' and '.join(capabilities)}"
+    if gpu.capability == capabilities[0]:
+        return f"code for exactly {gpu.capability}"
+    return f"code for {gpu.capability}, which runs on {capabilities[0]}"
 
 
 def why_ideal(
@@ -91,13 +88,6 @@ def why_ideal(
     if variant.gpu and variant.cuda:
         parts += [_why_gpu_code(variant.gpu, used)]
         parts += _why_no_newer(possible, variant, variant.gpu, machine, used)
-        if len({gpu.capability for gpu in used}) > 1:
-            matrix = possible.matrix
-            parts += [
-                f"rule {rule.id} holds for all GPUs of the build: {rule.reason}"
-                for rule in rules.effects(variant, matrix.rules, matrix.patches).rules
-                if rule.when.capability
-            ]
         for why in dict.fromkeys(why for _, why in unused):
             its = [str(gpu.index) for gpu, other in unused if other == why]
             parts.append(f"GPU {', '.join(its)} stay{'s' * (len(its) == 1)} unused: {why}")
@@ -124,7 +114,7 @@ def _why_no_newer(
             continue
         if not compiles(release.cuda, gpu):
             cuda = release.cuda.version
-            yield f"not {name}: CUDA {cuda} does not compile for {gpu.arch_list}"
+            yield f"not {name}: CUDA {cuda} does not compile for {gpu.capability}"
             continue
         other = possible.variant(name, variant.gpu_key, variant.cpu_key)
         limits = (driver_limit(driver_need(other, each), machine, each) for each in used)
@@ -157,7 +147,7 @@ def _gpu_code(candidate: Candidate) -> str:
     gpu, architecture = candidate.gpu, candidate.variant.gpu
     if architecture is None:
         return "leaves the GPU unused" if gpu else "no GPU"
-    built = architecture.arch_list
+    built = architecture.capability
     if candidate.grade == "exact":
         return f"built for exactly this GPU's capability {built}"
     return f"built for capability {built}, which runs on {gpu and gpu.capability}"

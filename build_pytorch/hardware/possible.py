@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from build_pytorch.base.versions import digits, numbers, order, underscored
+from build_pytorch.base.versions import order, underscored
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.matrix import known_hardware
-from build_pytorch.matrix.compatibility import combined, compiles, fit, missing_cpu_flags, runs_on
+from build_pytorch.matrix.compatibility import compiles, fit, missing_cpu_flags
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.source_tables import CudaToolkit
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Group, Release
@@ -30,7 +30,6 @@ class PossibleVariants:
         self.releases = {name: matrix.releases[name] for name in names}
         self.others = {} if release else dict(_other_releases(matrix))
         self._fitting: dict[str, list[str]] = {}
-        self._combined: dict[str, GpuArchitecture] = {}
         self._made: dict[tuple[str, str | None, str], Variant] = {}
         self._existing = {
             (v.release_name, v.gpu_key, v.cpu_key): v for v in matrix.variants if not v.is_wrapper
@@ -62,7 +61,7 @@ class PossibleVariants:
         for name in releases:
             cuda = self._release(name).cuda
             for gpu in gpus:
-                if gpu is None or compiles(cuda, self._architecture(gpu)):
+                if gpu is None or compiles(cuda, self.gpus[gpu]):
                     yield from (self.variant(name, gpu, isa) for isa in isas)
 
     def variant(self, release: str, gpu: str | None, isa: str) -> Variant:
@@ -72,29 +71,8 @@ class PossibleVariants:
             self._made[key] = self._existing.get(key) or self._new(release, gpu, isa)
         return self._made[key]
 
-    def for_all(self, capabilities: Sequence[str]) -> str | None:
-        """Return the key of one architecture for GPUs that no single one serves, or None.
-
-        It has no code that the GPUs do not need: what runs on 8.6 also runs on 8.9.
-        """
-        ordered = sorted(set(capabilities), key=numbers)
-        needed = [
-            capability
-            for capability in ordered
-            if not any(other != capability and runs_on(other, capability) for other in ordered)
-        ]
-        keys = [f"sm{digits(capability)}" for capability in needed]
-        if len(keys) == 1 or not all(key in self.gpus for key in keys):
-            return None
-        several = f"sm{'_'.join(digits(capability) for capability in needed)}"
-        self._combined[several] = combined([self.gpus[key] for key in keys])
-        return several
-
     def _release(self, name: str) -> Release:
         return self.releases.get(name) or self.others[name]
-
-    def _architecture(self, key: str) -> GpuArchitecture:
-        return self.gpus.get(key) or self._combined[key]
 
     def _new(self, release: str, gpu: str | None, isa: str) -> Variant:
         cpu, facts = self.cpus[isa], self._release(release)
@@ -112,7 +90,7 @@ class PossibleVariants:
             pin=self.matrix.pins[facts.nixpkgs.pin],
             group=group,
             gpu_key=gpu,
-            gpu=self._architecture(gpu) if gpu else None,
+            gpu=self.gpus[gpu] if gpu else None,
             cpu_key=isa,
             cpu=cpu,
             is_qualified=len(self.matrix.releases) > 1 or release not in self.matrix.releases,

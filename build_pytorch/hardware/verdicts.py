@@ -117,7 +117,7 @@ def _unknown_to_cuda(variant: Variant, gpu: MachineGpu) -> str:
 
     CUDA chooses kernels of cuBLAS and others by the GPU, and torch.compile compiles for it.
     """
-    if not (variant.cuda and variant.gpu) or gpu.capability in variant.gpu.devices:
+    if not (variant.cuda and variant.gpu) or gpu.capability == variant.gpu.capability:
         return ""
     known = known_hardware.of_capability(gpu.capability)
     if known and compiles(variant.cuda, known):
@@ -183,9 +183,7 @@ def driver_limit(need: DriverNeed, machine: Machine, gpu: MachineGpu) -> Obstacl
 
 def _why_not(gpu: GpuArchitecture, capability: str) -> str:
     """Return why the code for an architecture does not run on a GPU of this capability."""
-    built = gpu.devices[0]
-    if not gpu.is_single or gpu.capability.endswith("a"):
-        return f"built for {gpu.arch_list}, and this GPU has {capability}"
+    built = gpu.capability
     if numbers(built)[0] != numbers(capability)[0]:
         return f"built for another major version than this GPU's {capability}"
     if TEGRA & {built, capability}:

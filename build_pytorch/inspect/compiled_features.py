@@ -27,13 +27,13 @@ def check_features(target: Target, result: PartResult, _progress: Progress) -> N
     result.passed = ["the libraries"]
     if blas := build_features.other_blas(variant, found):
         fix = "look for BLAS in the summary of CMake in the build log"
-        result.error("the libraries", f"BLAS: {blas}", f"{variant.effects.blas} (`blas`)", fix)
+        result.error("the libraries", f"BLAS: {blas}", f"{variant.group.blas} (`blas`)", fix)
     if wheel is None:
         version = variant.release.torch.version
         note = f"no official wheel of PyTorch {version} for {variant.platform} was read"
         result.notes.append(f"{note}; `python scripts/wheel_facts.py {version}` reads it")
         return
-    result.figures = {"wheel": wheel.source, "features": found, "without": variant.without}
+    result.figures = {"wheel": wheel.source, "features": found}
     expected = f"as in the official wheel of {wheel.torch}"
     if not found:
         result.warning("the libraries", "no feature shows in their names and texts", expected)

@@ -61,32 +61,25 @@ _UNKNOWN: Final = "unknown owner"
 
 
 class ExpectedCode(Struct, frozen=True, kw_only=True):
-    """The device code that a product itself has, for one capability or several."""
+    """The device code that a product itself has."""
 
     product: str
     """PyTorch, or a companion: all device code of a companion is its own."""
     library: str
     """The library that must have device code."""
-    codes: tuple[str, ...]
-    """Every object has machine code for each, such as sm_120 or its own features sm_120a."""
-    ptx: str
-    """Every object has PTX of this one; empty: none has PTX."""
+    code: str
+    """Every object has machine code for it, such as sm_120 or its own features sm_120a."""
     added: tuple[AddedCode, ...]
-
-    @property
-    def title(self) -> str:
-        """The architectures as messages name them."""
-        return " and ".join(self.codes) + (f" and PTX of {self.ptx}" if self.ptx else "")
 
     @property
     def allowed(self) -> set[str]:
         """The machine code that an object may have."""
-        return {one.code for one in self.added}.union(*map(_with_features, self.codes))
+        return {one.code for one in self.added} | _with_features(self.code)
 
     def is_right(self, each: DeviceObject) -> bool:
         """Whether an object has all that is expected and no other machine code."""
-        has_all = not any(_with_features(code).isdisjoint(each.cubins) for code in self.codes)
-        return has_all and self.allowed.issuperset(each.cubins) and self.ptx in (*each.ptx, "")
+        has_code = not _with_features(self.code).isdisjoint(each.cubins)
+        return has_code and self.allowed.issuperset(each.cubins)
 
 
 def check_device_code(target: Target, result: PartResult, progress: Progress) -> None:
@@ -113,7 +106,7 @@ def check_device_code(target: Target, result: PartResult, progress: Progress) ->
         result.passed += [] if holding else [expected.library]
         cpu_only = f"no device code in any library: this {product.title} is CPU-only"
         found = "missing, or without device code" if holding else cpu_only
-        result.error(expected.library, found, f"device code for {expected.title}")
+        result.error(expected.library, found, f"device code for {expected.code}")
     undecided = []
     for number, (name, elf) in enumerate(holding.items()):
         progress(f"device code of {name}", number, len(holding))
@@ -164,27 +157,26 @@ def judge_library(  # noqa: PLR0913, PLR0917 - a library, what is expected of it
 
 def expected_code(target: Target, gpu: GpuArchitecture, library: str) -> ExpectedCode:
     """Return what a target's own device code must be; `library` must have some."""
-    codes, release = tuple(map(sm_code, gpu.capabilities)), target.variant.release
+    release = target.variant.release
     cuda, torch = release.cuda.version if release.cuda else "0", release.torch.version
     added = (
         one
         for one in _TABLE.added
-        if one.base in gpu.devices
+        if one.base == gpu.capability
         and Version(cuda) >= Version(one.cuda)
         and Version(torch) >= Version(one.torch)
     )
     return ExpectedCode(
         product=target.product.title,
         library=library,
-        codes=codes,
-        ptx=codes[-1] if gpu.ptx else "",
+        code=sm_code(gpu.capability),
         added=tuple(added) if target.product is TORCH else (),
     )
 
 
 def _with_features(code: str) -> set[str]:
     """Return the names of one architecture; a, f: features of these GPUs or of their family."""
-    return {code, f"{code}a", f"{code}f"} if code[-1].isdecimal() else {code}
+    return {code, f"{code}a", f"{code}f"}
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -203,19 +195,18 @@ def _check_own(
     compiled = [each for each in ours if each.cubins]
     present = {name for each in known for name in each.cubins}
     is_main = library == expected.library
-    if is_main and not any(present & _with_features(code) for code in expected.codes):
+    wanted = _with_features(expected.code)
+    if is_main and not present & wanted:
         found = f"device code for {_counts(known) or 'nothing'}"
-        result.error(library, found, f"for {expected.title}")
+        result.error(library, found, f"for {expected.code}")
         return
-    for code in expected.codes:
-        wanted = _with_features(code)
-        if without := [each for each in compiled if wanted.isdisjoint(each.cubins)]:
-            number = f"{counted(len(without), 'object')} of {expected.product}"
-            found = f"{number} without code for {code}, but for {_counts(without)}"
-            result.error(library, found, f"{code} in each")
+    if without := [each for each in compiled if wanted.isdisjoint(each.cubins)]:
+        number = f"{counted(len(without), 'object')} of {expected.product}"
+        found = f"{number} without code for {expected.code}, but for {_counts(without)}"
+        result.error(library, found, f"{expected.code} in each")
     if surplus := Counter(c for each in ours for c in each.cubins if c not in expected.allowed):
         found = f"device code of {expected.product} for {_listing(surplus)}"
-        result.error(library, found, f"{expected.title} and nothing else")
+        result.error(library, found, f"{expected.code} and nothing else")
     for added in expected.added:
         is_there = not present.isdisjoint({added.code, f"{added.code[:-1]}f"})
         if is_main and added.needed and not is_there:
@@ -225,14 +216,10 @@ def _check_own(
                 f"{added.code} in RowwiseScaledMM.cu, where {sm_code(added.base)} is asked for",
                 'look in the build log for "cmake/Codegen.cmake has no condition", and build again',
             )
-    ptx = expected.ptx
-    if without := [each for each in compiled if ptx and ptx not in each.ptx]:
-        found = f"{counted(len(without), 'object')} of {expected.product} without PTX of {ptx}"
-        result.error(library, found, f"PTX of {ptx} in each: newer GPUs need it")
-    if surplus := Counter(name for each in known for name in each.ptx if name != ptx):
+    if surplus := Counter(name for each in known for name in each.ptx):
         fix = "none needed: PTX makes the library larger and the start on newer GPUs slower"
-        wanted_ptx = f"of {ptx} only" if ptx else "none: recipes build binaries only"
-        result.warning(library, f"PTX of {_listing(surplus)}", wanted_ptx, fix)
+        none = "none: recipes build binaries only"
+        result.warning(library, f"PTX of {_listing(surplus)}", none, fix)
 
 
 def _check_bundled(
@@ -244,16 +231,15 @@ def _check_bundled(
         held = by_owner.get(owner, [])
         if held:
             result.notes.append(f"{library}: {owner} for {_counts(held)}")
-        for capability in gpu.devices:
-            if lacking := [each for each in held if not _runs(each, capability)]:
-                number = f"{len(lacking)} of {counted(len(held), 'object')} of {owner}"
-                result.warning(
-                    library,
-                    f"{number} for {_counts(lacking)}",
-                    f"code that runs on {capability}",
-                    f"{owner} fails on this GPU: build it for {capability} as well "
-                    "(cudaCapabilities)",
-                )
+        capability = gpu.capability
+        if lacking := [each for each in held if not _runs(each, capability)]:
+            number = f"{len(lacking)} of {counted(len(held), 'object')} of {owner}"
+            result.warning(
+                library,
+                f"{number} for {_counts(lacking)}",
+                f"code that runs on {capability}",
+                f"{owner} fails on this GPU: build it for {capability} as well (cudaCapabilities)",
+            )
 
 
 def _runs(each: DeviceObject, capability: str) -> bool:

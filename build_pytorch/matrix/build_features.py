@@ -81,7 +81,7 @@ def other_blas(variant: Variant, found: Mapping[str, str]) -> str:
 
     OpenBLAS is what nobody asked for: another one is no fault then.
     """
-    asked, has = variant.effects.blas, found.get("blas", "")
+    asked, has = variant.group.blas, found.get("blas", "")
     return has if has != asked != "openblas" else ""
 
 
@@ -101,9 +101,8 @@ def wheel_like(torch: str, platform: str, cuda: str) -> OfficialWheel | None:
 def lacking(
     variant: Variant, wheel: OfficialWheel, evidence: Evidence, found: Mapping[str, str]
 ) -> Iterator[LackingFeature]:
-    """Yield what `lacking_of` yields for a variant, without what matrix.toml leaves out."""
-    every = lacking_of(wheel, evidence, found, has_cuda=variant.gpu is not None)
-    return (each for each in every if each.name not in variant.without)
+    """Yield what `lacking_of` yields for a variant."""
+    return lacking_of(wheel, evidence, found, has_cuda=variant.gpu is not None)
 
 
 def lacking_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Final, Literal
 
 from build_pytorch.base.versions import numbers, plain_capability
@@ -24,8 +24,7 @@ def sm_code(capability: str) -> str:
 
 def built_codes(gpu: GpuArchitecture) -> tuple[str, ...]:
     """Return what a build has code for, as torch.cuda.get_arch_list() does: sm_120, compute_120."""
-    codes = tuple(map(sm_code, gpu.capabilities))
-    return (*codes, codes[-1].replace("sm", "compute")) if gpu.ptx else codes
+    return (sm_code(gpu.capability),)
 
 
 @functools.cache
@@ -51,57 +50,23 @@ def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
 
 
 def fit(gpu: GpuArchitecture, device: str) -> Literal["exact", "compatible"] | None:
-    """Return how a build for an architecture, or for several, runs on a GPU of a capability.
-
-    PTX counts as compatible: the driver compiles it when the program starts.
-    """
-    found = [runs_on(capability, device) for capability in gpu.capabilities]
-    if "exact" in found:
-        return "exact"
-    from_ptx = gpu.ptx and _parts(device) > _parts(gpu.capabilities[-1])
-    return "compatible" if "compatible" in found or from_ptx else None
+    """Return how a build for an architecture runs on a GPU of a capability."""
+    return runs_on(gpu.capability, device)
 
 
 def compiles(cuda: CudaToolkit | None, gpu: GpuArchitecture) -> bool:
     """Return whether a CUDA compiles for an architecture; none does not."""
     if cuda is None:
         return False
-    version = numbers(cuda.version)
-    is_again = gpu.later_cuda is not None and version >= numbers(gpu.later_cuda)
-    last = numbers(gpu.last_cuda or cuda.version)
-    return is_again or numbers(gpu.first_cuda) <= version <= last
+    last = gpu.last_cuda or cuda.version
+    return numbers(gpu.first_cuda) <= numbers(cuda.version) <= numbers(last)
 
 
 def cuda_window(gpu: GpuArchitecture) -> str:
     """Return the versions of CUDA that compile for an architecture, in words."""
     if gpu.last_cuda is None:
         return f"{gpu.first_cuda} or newer"
-    again = f", and {gpu.later_cuda} or newer" if gpu.later_cuda else ""
-    return f"{gpu.first_cuda} to {gpu.last_cuda}{again}"
-
-
-def combined(parts: Sequence[GpuArchitecture]) -> GpuArchitecture:
-    """Return one architecture with the code of several, in ascending order of the capability."""
-    first, *others = parts
-    hosts = {
-        platform: tuple(dict.fromkeys(name for part in parts for name in part.hosts[platform]))
-        for platform in first.hosts
-        if all(platform in part.hosts for part in others)
-    }
-    last = [part.last_cuda for part in parts if part.last_cuda]
-    drivers = [part.driver for part in parts if part.driver]
-    dates = [part.checked for part in parts if part.checked]
-    return GpuArchitecture(
-        capability=first.capability,
-        also=tuple(part.capability for part in others),
-        family=" and ".join(dict.fromkeys(part.family for part in parts)),
-        hosts=hosts,
-        first_cuda=max((part.first_cuda for part in parts), key=numbers),
-        last_cuda=min(last, key=numbers) if last else None,
-        driver=max(drivers, key=numbers) if drivers else None,
-        source=first.source,
-        checked=min(dates, default=None),
-    )
+    return f"{gpu.first_cuda} to {gpu.last_cuda}"
 
 
 def missing_cpu_flags(cpu: CpuIsa, available_flags: Collection[str]) -> tuple[str, ...]:

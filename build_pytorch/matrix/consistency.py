@@ -11,7 +11,6 @@ from typing import Final
 from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import release_consistency, rules
-from build_pytorch.matrix.build_features import build_features
 from build_pytorch.matrix.field_types import Fault, Trail, listed, quoted, wrong
 from build_pytorch.matrix.hashed_sources import FAKE, sources
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
@@ -25,9 +24,6 @@ from build_pytorch.matrix.tables import (
 
 _ROUNDING: Final = 0.01
 """Shares have two digits after the point."""
-
-_FAMILIES: Final = (12, 9)
-"""The first CUDA that compiles for a family of GPUs, such as 10.0f (CUDA 12.9 release notes)."""
 
 _MOST_VARIANTS: Final = 10_000
 """Maximum number of variants of a matrix: lists multiply."""
@@ -55,8 +51,6 @@ def _references(spec: MatrixFile) -> Iterator[tuple[Trail, str, Collection[str]]
                     yield ("rule", index, field, kind, position), key, known
         for position, key in enumerate(rule.effect.patches):
             yield ("rule", index, "effect", "patches", position), key, spec.patch
-        for position, key in enumerate(rule.effect.without):
-            yield ("rule", index, "effect", "without", position), key, build_features()
     for name, release in spec.release.items():
         for trail, key, known in _references_of(release, tables):
             yield ("release", name, *trail), key, known
@@ -66,15 +60,7 @@ def _references_of(
     release: Release, tables: Mapping[str, Collection[str]]
 ) -> Iterator[tuple[Trail, str, Collection[str]]]:
     yield ("nixpkgs", "pin"), release.nixpkgs.pin, tables["pin"]
-    for position, left_out in enumerate(release.without):
-        yield ("without", position, "feature"), left_out.feature, build_features()
     for index, group in enumerate(release.group):
-        for position, left_out in enumerate(group.without):
-            yield (
-                ("group", index, "without", position, "feature"),
-                left_out.feature,
-                build_features(),
-            )
         for kind in ("gpu", "cpu"):
             for position, key in enumerate(getattr(group, kind)):
                 yield ("group", index, kind, position), key, tables[kind]
@@ -89,7 +75,6 @@ def contradictions(spec: MatrixFile) -> Iterator[Fault]:
     yield from _rules(spec)
     yield from _codegen_rules(spec)
     yield from _builder_features(spec)
-    yield from rules.wrong_acl(spec)
     sizes = [(len(g.gpu) or 1) * len(g.cpu) for r in spec.release.values() for g in r.group]
     if sum(sizes) > _MOST_VARIANTS:
         yield ("release",), wrong(f"{sum(sizes)} variants", f"{_MOST_VARIANTS} at most")
@@ -98,24 +83,10 @@ def contradictions(spec: MatrixFile) -> Iterator[Fault]:
 
 
 def _gpu(key: str, gpu: GpuArchitecture) -> Iterator[Fault]:
-    """The key has the digits of the capability; further capabilities are higher ones."""
-    if gpu.is_single and key != f"sm{gpu.code}":
+    """The key has the digits of the capability; codegen_base is of its major version."""
+    if key != f"sm{gpu.code}":
         yield ("capability",), wrong(quoted(gpu.capability), f"the same digits with a dot as {key}")
-    if not gpu.is_single and key in {f"sm{code}" for code in gpu.code.split(";")}:
-        yield (), wrong("the key of one architecture", f"another, as {key}_ptx")
-    order = [numbers(each) for each in gpu.capabilities]
-    if order != sorted(set(order)):
-        found = f"{', '.join(gpu.also)} after {gpu.capability}"
-        yield ("also",), wrong(found, "higher capabilities in ascending order")
-    if gpu.ptx and gpu.capabilities[-1] != gpu.devices[-1]:
-        found = f"true with {gpu.capabilities[-1]}"
-        yield ("ptx",), wrong(found, f"false: newer GPUs run PTX of {gpu.devices[-1]} alone")
-    if any(each.endswith("f") for each in gpu.capabilities) and numbers(gpu.first_cuda) < _FAMILIES:
-        yield ("first_cuda",), wrong(quoted(gpu.first_cuda), "12.9 or newer, for code with `f`")
-    if gpu.codegen_base and gpu.capabilities != gpu.devices[:1]:
-        allowed = "only for one capability without `a` and `f`"
-        yield ("codegen_base",), wrong(f"a value with {', '.join(gpu.capabilities)}", allowed)
-    if gpu.codegen_base and numbers(gpu.codegen_base)[0] != order[0][0]:
+    if gpu.codegen_base and numbers(gpu.codegen_base)[0] != numbers(gpu.capability)[0]:
         allowed = f"a capability of the major version of {gpu.capability}"
         yield ("codegen_base",), wrong(quoted(gpu.codegen_base), allowed)
 
@@ -205,7 +176,7 @@ def collisions(
     """Yield names and files that two packages or two releases share, and wrong lists of them."""
     packages: list[Package] = [*variants, *companions]
     yield from _shared_names(packages)
-    yield from rules.wrong_blas(spec, variants)
+    yield from rules.wrong_blas(variants)
     recipes = {package.path for package in packages}
     notes: dict[str, str] = {}
     for name, release in spec.release.items():
@@ -216,24 +187,22 @@ def collisions(
             yield (*at, "notes"), wrong(found, "a file of its own")
         yield from _below(at, _listed_files(release, recipes))
         groups = [(n, g.folder) for n, g in enumerate(release.group) if g.folder]
-        places: list[tuple[Trail, str]] = [(("group", index), folder) for index, folder in groups]
-        places += [(("companion", key), it) for key, it in release.companion_folders.items()]
-        for place, folder in places:
-            if what := _wrong_folder(spec, folder, is_of_group=place[0] == "group"):
-                yield (*at, *place, "folder"), what
+        for index, folder in groups:
+            if what := _wrong_folder(spec, folder):
+                yield (*at, "group", index, "folder"), what
 
 
-def _wrong_folder(spec: MatrixFile, folder: str, *, is_of_group: bool) -> str:
+def _wrong_folder(spec: MatrixFile, folder: str) -> str:
     """Return what is wrong with a folder of recipes: Flox takes all files below a folder."""
     found = quoted(folder)
     if not is_for_recipes(folder):
         return wrong(found, "a folder of recipes")
     for name, release in spec.release.items():
-        own = [it for it in release.variant_folders if it != folder or not is_of_group]
+        own = [it for it in release.variant_folders if it != folder]
         if any(f"{folder}/".startswith(f"{each}/") for each in own):
             allowed = "one outside it, as Flox takes every file in it for a package"
             return wrong(f"{found}, which is in the folder of release.{name}", allowed)
-        for other in (*release.variant_folders, *release.companion_folders.values()):
+        for other in (*release.variant_folders, *release.companion_folders):
             if other != folder and f"{other}/".startswith(f"{folder}/"):
                 return wrong(f"{found}, which contains {other}", "one without other recipes")
     return ""

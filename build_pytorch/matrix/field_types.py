@@ -86,7 +86,6 @@ _DRIVER: Final = r"[0-9]{3}(\.[0-9]{1,3}){1,2}"
 DriverVersion = Annotated[str, like(_DRIVER, "a driver version such as 580.65.06")]
 _DOTTED: Final = "a dotted compute capability such as 12.0, never sm_120"
 Capability = Annotated[str, like(r"[1-9][0-9]?\.[0-9]", _DOTTED)]
-Target = Annotated[str, like(r"[1-9][0-9]?\.[0-9][af]?", f"{_DOTTED}; or 12.1a, 10.0f")]
 Rev40 = Annotated[str, like("[0-9a-f]{40}", "a full Git revision, 40 hex digits")]
 _REV: Final = r"(v[0-9]+(\.[0-9]+){1,2}(-?rc[0-9]+)?|[0-9a-f]{40})"
 Rev = Annotated[str, like(_REV, "a tag such as v2.10.0 or 40 hex digits, never a branch")]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-import msgspec
-
 from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader, rules
 from build_pytorch.matrix.model import Matrix, Variant
 
@@ -25,14 +23,12 @@ def lines_for(matrix: Matrix, variant: Variant) -> str:
     group["cpu"] = [variant.cpu_key]
     blocks = [matrix_editor.block(("release", name, "group", 0), group)]
     known = known_hardware.load()
-    facts = {"gpu": (variant.gpu_key, variant.gpu), "cpu": (variant.cpu_key, variant.cpu)}
-    for kind, (key, table) in facts.items():
-        if key and key not in (matrix.gpus if kind == "gpu" else matrix.cpus):
-            own = key in (known.gpu if kind == "gpu" else known.cpu)
-            columns = msgspec.to_builtins(table)
-            columns = {each: value for each, value in columns.items() if value}
-            columns = known.table(kind, key) if own else columns
-            blocks.append(matrix_editor.block((kind, key), columns))
+    if variant.gpu_key and variant.gpu_key not in matrix.gpus:
+        table = known.table("gpu", variant.gpu_key)
+        blocks.append(matrix_editor.block(("gpu", variant.gpu_key), table))
+    if variant.cpu_key not in matrix.cpus:
+        table = known.table("cpu", variant.cpu_key)
+        blocks.append(matrix_editor.block(("cpu", variant.cpu_key), table))
     missing = missing_rules(matrix, [variant])
     return "\n".join([*blocks, *(matrix_editor.block(("rule", 0), rule) for rule in missing)])
 

@@ -73,8 +73,6 @@ class Effects(Struct, frozen=True, kw_only=True):
     cmake_flags: tuple[str, ...] = ()
     patches: tuple[Patch, ...] = ()
     fixes: tuple[str, ...] = ()
-    config: tuple[str, ...] = ()
-    blas: ft.Blas = "openblas"  #: of the group, the release or the last rule that names one
 
 
 class _Recipe(Struct, frozen=True, kw_only=True, dict=True):
@@ -206,16 +204,9 @@ class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
         """The attributes by which programs choose a package."""
         if self.kind == "mps":
             return {"gpuArch": "mps", "cpuISA": None, "blasProvider": "veclib"}
-        capability = self.gpu.arch_list if self.gpu else None
-        blas = "cublas" if self.gpu and self.effects.blas == "openblas" else self.effects.blas
+        capability = self.gpu.capability if self.gpu else None
+        blas = "cublas" if self.gpu and self.group.blas == "openblas" else self.group.blas
         return {"gpuArch": capability, "cpuISA": self.cpu_key, "blasProvider": blas}
-
-    @property
-    def without(self) -> dict[str, str]:
-        """The features of the official wheel that it is to lack, each with the reason."""
-        left_out = (*self.release.without, *self.group.without)
-        by_rule = {name: r.reason for r in self.effects.rules for name in r.effect.without}
-        return by_rule | {each.feature: each.reason for each in left_out}
 
     @property
     def source_fixes(self) -> tuple[str, ...]:
@@ -225,7 +216,7 @@ class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
         fixes = (fix for fix in self.effects.fixes if fix in _OF_SOURCE - left_out)
         own = tuple(fix for fix in fixes if base or fix != "codegen-condition")
         # A patch of nixpkgs does the same to its own torch.
-        needs_links = self.effects.blas == "mkl" and not self.source.is_of_pin
+        needs_links = self.group.blas == "mkl" and not self.source.is_of_pin
         return (*own, "mkl-link-folders") if needs_links else own
 
     @property
@@ -256,8 +247,7 @@ class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
     def config(self) -> tuple[str, ...]:
         """The options that are true in the config of its nixpkgs, each once."""
         support = ("cudaSupport",) if self.gpu else ()
-        own = self.release.nixpkgs.config
-        return tuple(dict.fromkeys((*own, *self.effects.config, *support)))
+        return tuple(dict.fromkeys((*self.release.nixpkgs.config, *support)))
 
     @property
     def driver(self) -> str:
@@ -300,7 +290,7 @@ class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
     @property
     def untaken_hashes(self) -> tuple[tuple[str, str], ...]:
         """The names and places of its sources that have no hash yet: without, no build begins."""
-        places = [("torch",), ("companion", "triton")]
+        places: list[tuple[str, ...]] = [("torch",)]
         places += [("cuda", "packages_from")] if self.is_wrapper else []
         patches = (("patch", f"patch {p.name}") for p in self.effects.patches if not p.hash)
         return (*_untaken(self.release_name, self.release, places), *patches)
@@ -353,7 +343,7 @@ class CompanionPackage(_Recipe, frozen=True, kw_only=True, dict=True):
     @property
     def folder(self) -> str:
         """The folder of its recipe."""
-        return self.companion.folder or companion_folder_of(self.variant.folder)
+        return companion_folder_of(self.variant.folder)
 
     @property
     def version(self) -> str:

@@ -16,7 +16,7 @@ from build_pytorch.base.versions import digits, minor_version, numbers, order, u
 from build_pytorch.matrix.compatibility import compiles, cuda_window
 from build_pytorch.matrix.field_types import Fault, Trail, quoted, wrong
 from build_pytorch.matrix.source_tables import (
-    CompanionSource,
+    Companion,
     CudaPackages,
     CudaToolkit,
     PackageSource,
@@ -91,7 +91,7 @@ def _source(source: PackageSource, name: str) -> Iterator[Fault]:
             yield (field,), 'found a value; allowed only with source "github"'
         if not (is_given or source.is_of_pin or field.startswith("hash")):
             yield (field,), "missing; add it"
-    if isinstance(source, CompanionSource) and source.is_of_pin and source.patches == "clear":
+    if isinstance(source, Companion) and source.is_of_pin and source.patches == "clear":
         yield ("patches",), wrong('"clear"', '"keep" with source "nixpkgs"')
     is_nightly = isinstance(source, TorchSource) and source.is_nightly
     if source.rev.startswith("v") and source.rev != f"v{source.version}" and not is_nightly:
@@ -283,7 +283,5 @@ def _replace_placeholders(name: str, release: dict[str, Any]) -> None:
         has_one = isinstance(table, dict) and "folder" in table
         return {**table, "folder": replaced(table["folder"])} if has_one else table
 
-    if isinstance(companions := release.get("companion"), dict):
-        release["companion"] = {key: with_folder(table) for key, table in companions.items()}
     if isinstance(groups := release.get("group"), list):
         release["group"] = [with_folder(table) for table in groups]

@@ -185,29 +185,18 @@ class TorchSource(PackageSource, frozen=True, kw_only=True):
         return self.version.partition(".dev")[2]
 
 
-class CompanionSource(PackageSource, frozen=True, kw_only=True):
-    """A package beside PyTorch, which has to fit its version."""
+class Companion(PackageSource, frozen=True, kw_only=True):
+    """A package that is compiled against the PyTorch of each variant of the release."""
 
     patches: Literal["keep", "clear"] = "keep"  #: the patches that the pin has for its own version
     unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a build
 
 
-class Companion(CompanionSource, frozen=True, kw_only=True):
-    """A package that is compiled against the PyTorch of each variant of the release.
-
-    In folder, placeholders have the meaning that they have in the folder of the release.
-    """
-
-    folder: ft.Folder | None = None  #: folder of the recipes; absent: companions beside the release
-
-
 class Companions(TomlTable, frozen=True, kw_only=True):
-    """Packages beside the PyTorch of the release; triton replaces that of the pin.
+    """Packages beside the PyTorch of the release.
 
     "none" leaves out a companion that the release would inherit.
     """
-
-    triton: CompanionSource | None = None
 
     @property
     def packages(self) -> dict[str, Companion]:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec.structs import asdict, replace
 
-from build_pytorch.base.versions import digits, plain_capability
+from build_pytorch.base.versions import digits
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.source_tables import (
     Companions,
@@ -31,24 +31,13 @@ class Condition(TomlTable, frozen=True, kw_only=True):
     """Properties of a variant. All keys that are present must hold; one of each list must."""
 
     kind: tuple[ft.Kind, ...] = ()  #: kinds of variants
-    platform: tuple[ft.Platform, ...] = ()  #: platforms
     gpu: tuple[ft.Key, ...] = ()  #: GPU architectures
     capability: ft.Range = ""  #: compute capabilities, of which the variant has one
     cpu: tuple[ft.Key, ...] = ()  #: CPU ISAs
     cuda: ft.Range = ""  #: versions of the release's CUDA
-    torch: ft.Range = ""  #: versions of PyTorch
     torch_source: Literal["nixpkgs", "github"] | None = None  #: source of PyTorch
-    pin: tuple[ft.Key, ...] = ()  #: pins
     pin_has: tuple[ft.Content, ...] = ()  #: fixes and patches; those of torch where it is the pin's
-    pin_lacks: tuple[ft.Content, ...] = ()  #: fixes and patches of which the pin has none
     not_in_default_capabilities: bool = False  #: a capability is not a default one of its CUDA set
-
-
-class WithoutFeature(TomlTable, frozen=True, kw_only=True):
-    """A feature of the official wheel that builds leave out: none of them is told to lack it."""
-
-    feature: ft.Key  #: name of the feature, as docs/reference/wheels.md lists them
-    reason: ft.Text  #: why it is left out
 
 
 class Effect(TomlTable, frozen=True, kw_only=True):
@@ -58,19 +47,13 @@ class Effect(TomlTable, frozen=True, kw_only=True):
     cmake_flags: tuple[ft.CmakeFlag, ...] = ()  #: further flags for CMake
     patches: tuple[ft.Key, ...] = ()  #: keys of patches
     fixes: tuple[ft.Fix, ...] = ()  #: changes that the templates know by name
-    config: tuple[ft.NixName, ...] = ()  #: options that are true in the config of nixpkgs
-    blas: ft.Blas | None = None  #: BLAS and LAPACK; mkl on x86_64-linux only, with allowUnfree
-    acl: bool = False  #: Arm Compute Library; true is refused, as nixpkgs has none
-    without: tuple[ft.Key, ...] = ()  #: features of the official wheel that it leaves out
 
     @property
     def words(self) -> str:
         """The changes in one line."""
         words = [f"{name}={value}" for name, value in self.environment.items()]
-        words += [*self.cmake_flags, *self.fixes, *self.config]
-        words += [f"patch {key}" for key in self.patches]
-        words += [f"blas={self.blas}"] if self.blas else []
-        return " ".join([*words, *(f"without {name}" for name in self.without)])
+        words += [*self.cmake_flags, *self.fixes]
+        return " ".join([*words, *(f"patch {key}" for key in self.patches)])
 
 
 class Rule(TomlTable, frozen=True, kw_only=True):
@@ -179,9 +162,7 @@ class Group(TomlTable, frozen=True, kw_only=True):
     gpu: tuple[ft.Key, ...] = ()  #: keys of GPU architectures; empty for kind cpu-only
     cpu: ft.NonEmptyKeys  #: keys of CPU ISAs of the platform
     folder: ft.Folder | None = None  #: folder of its recipes, if it is not that of the release
-    blas: ft.Blas | None = None  #: as of a rule; counts before that of the release
-    acl: bool = False  #: as of a rule
-    without: tuple[WithoutFeature, ...] = ()
+    blas: ft.Blas = "openblas"  #: BLAS and LAPACK; mkl on x86_64-linux only, with allowUnfree
 
 
 class Cleanup(TomlTable, frozen=True, kw_only=True):
@@ -211,11 +192,8 @@ class Release(TomlTable, frozen=True, kw_only=True):
     cuda: CudaToolkit | None = None
     python: PythonVersion
     names: Names
-    blas: ft.Blas | None = None  #: as of a rule; counts before that of rules; none: openblas
-    acl: bool = False  #: as of a rule
     build: Build
     group: Annotated[tuple[Group, ...], ft.filled("group")]
-    without: tuple[WithoutFeature, ...] = ()
     cleanup: tuple[Cleanup, ...] = ()
 
     @property
@@ -228,8 +206,6 @@ class Release(TomlTable, frozen=True, kw_only=True):
         """The sources of PyTorch and of the packages beside it, by the path of their table."""
         found: dict[tuple[str, ...], PackageSource] = {("torch",): self.torch}
         found |= {("companion", name): each for name, each in self.companion.packages.items()}
-        if self.companion.triton:
-            found["companion", "triton"] = self.companion.triton
         return found
 
     @property
@@ -244,38 +220,24 @@ class Release(TomlTable, frozen=True, kw_only=True):
         return found
 
     @property
-    def changes_python_set(self) -> bool:
-        """Whether an overlay replaces a package of the pin's Python: torch or triton."""
-        triton = self.companion.triton
-        return not (self.torch.is_of_pin and (triton is None or triton.is_of_pin))
-
-    @property
-    def companion_folder(self) -> str:
-        """The folder of the companions' recipes unless the matrix names another one."""
-        return companion_folder_of(self.folder)
-
-    @property
-    def companion_folders(self) -> dict[str, str]:
-        """The folder of the recipes of each companion."""
-        found = self.companion.packages.items()
-        return {name: companion.folder or self.companion_folder for name, companion in found}
-
-    @property
     def variant_folders(self) -> tuple[str, ...]:
         """The folders of the recipes of variants, the own one first."""
         groups = (group.folder for group in self.group if group.folder)
         return tuple(dict.fromkeys((self.folder, *groups)))
 
     @property
+    def companion_folders(self) -> tuple[str, ...]:
+        """The folders of the companions of its variants, also if the matrix has none now."""
+        return tuple(dict.fromkeys(map(companion_folder_of, self.variant_folders)))
+
+    @property
     def folders(self) -> tuple[str, ...]:
-        """All folders of recipes; also that of companions that the matrix may have had before."""
-        own = self.companion_folders.values()
-        beside = map(companion_folder_of, self.variant_folders)
-        return tuple(dict.fromkeys((*self.variant_folders, *own, *beside)))
+        """All folders of recipes."""
+        return (*self.variant_folders, *self.companion_folders)
 
 
 def companion_folder_of(folder: str) -> str:
-    """Return the folder of companions of the variants in a folder, where the matrix names none."""
+    """Return the folder of companions of the variants in a folder."""
     before, ours, _ = folder.partition(_FLOX_FOLDER)
     return f"{before}companions/{_FLOX_FOLDER}" if ours else f"{folder}-companions"
 
@@ -286,20 +248,13 @@ def environment_of(folder: str) -> str:
 
 
 class GpuArchitecture(TomlTable, frozen=True, kw_only=True):
-    """A GPU architecture, or several in one build for machines with different GPUs.
+    """A GPU architecture. Its key is sm and the digits of the capability."""
 
-    The key of a single one is sm and the digits of the capability. With `a` after it, as in 12.1a,
-    a build has the features of that GPU and runs on no other; with `f`, those of its family.
-    """
-
-    capability: ft.Target  #: compute capability as nvidia-smi and torch report it; or 12.1a, 10.0f
-    also: tuple[ft.Target, ...] = ()  #: higher capabilities in the same build
-    ptx: bool = False  #: add PTX of the highest capability, from which newer GPUs compile code
+    capability: ft.Capability  #: compute capability as nvidia-smi and torch report it
     family: ft.Text  #: name of the GPU family
     hosts: ft.Hosts  #: products by platform; on other platforms a variant is impossible-host
     first_cuda: ft.CudaVersion  #: oldest CUDA that compiles for it
     last_cuda: ft.CudaVersion | None = None  #: newest CUDA that compiles for it; absent: no limit
-    later_cuda: ft.CudaVersion | None = None  #: a CUDA after last_cuda from which on it does again
     codegen_base: ft.Capability | None = None  #: PyTorch adds its arch-specific code to this one
     driver: ft.DriverVersion | None = None  #: oldest driver that knows it; absent: that of CUDA
     source: ft.Origin | None = None  #: where these facts are from
@@ -307,40 +262,8 @@ class GpuArchitecture(TomlTable, frozen=True, kw_only=True):
 
     @property
     def code(self) -> str:
-        """The capability as compilers write it, such as 120; several such as 86;120."""
-        return digits(";".join(self.capabilities))
-
-    @property
-    def capabilities(self) -> tuple[str, ...]:
-        """The compute capabilities that its variants have code for, in ascending order."""
-        return (self.capability, *self.also)
-
-    @property
-    def gencode(self) -> str:
-        """What tells nvcc to compile for it: `-gencode=arch=compute_120,code=sm_120`."""
-        codes = self.code.split(";")
-        return " ".join(f"-gencode=arch=compute_{code},code=sm_{code}" for code in codes)
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """The compute capabilities of the GPUs themselves, without `a` and `f`."""
-        return tuple(map(plain_capability, self.capabilities))
-
-    @property
-    def is_single(self) -> bool:
-        """Whether its variants have code for one capability and no PTX."""
-        return not (self.also or self.ptx)
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The capabilities as PyTorch's TORCH_CUDA_ARCH_LIST has them, such as 12.0+PTX."""
-        *lower, highest = self.capabilities
-        return (*lower, f"{highest}+PTX" if self.ptx else highest)
-
-    @property
-    def arch_list(self) -> str:
-        """The value of TORCH_CUDA_ARCH_LIST, such as 8.6;12.0+PTX."""
-        return ";".join(self.targets)
+        """The capability as compilers write it, such as 120."""
+        return digits(self.capability)
 
     @property
     def products(self) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def _by_gpu(
         return ("passed",)
     if report.gpu is None:
         return "skipped", _no_gpu(report, variant)
-    wanted, here = variant.gpu.arch_list, f"{report.gpu.name} ({report.gpu.capability})"
+    wanted, here = variant.gpu.capability, f"{report.gpu.name} ({report.gpu.capability})"
     if fit == "compatible":
         return "compatible", f"ran on {here}; it is for {wanted}"
     return "skipped", f"is for {wanted} and does not run on {here}"
@@ -143,7 +143,7 @@ def _wrong_code(report: SmokeReport, variant: Variant) -> Iterator[str]:
     if found not in {wanted, "AVX512"}:
         yield f"takes {found} kernels, not {wanted}"
     if blas := other_blas(variant, _features(report)):
-        yield f"has the BLAS {blas}, not {variant.effects.blas}"
+        yield f"has the BLAS {blas}, not {variant.group.blas}"
 
 
 def _bad_tests(report: SmokeReport, tests: Sequence[DeclaredTest], device: str) -> Iterator[str]:
@@ -218,11 +218,9 @@ def _notes(report: SmokeReport, variant: Variant, tests: Sequence[DeclaredTest])
         for each in lacking(variant, wheel, "config", found):
             yield f"{each.problem}; {each.explanation}"
     if variant.gpu and report.gpu:
-        is_fitting = report.gpu.capability in variant.gpu.devices
         for gpu in report.cuda.devices:
-            if gpu.capability in {*variant.gpu.devices} - {report.gpu.capability}:
-                what = "is another GPU that it is for" if is_fitting else "fits"
-                yield f"--device {gpu.index}, {gpu.name} ({gpu.capability}), {what}"
+            if report.gpu.capability != variant.gpu.capability == gpu.capability:
+                yield f"--device {gpu.index}, {gpu.name} ({gpu.capability}), fits"
     skipped = {test.name: test for test in report.tests if test.outcome == "skipped"}
     for test in tests:
         is_run = test.device == "cpu" or (variant.gpu and report.gpu)

@@ -151,14 +151,12 @@ class ReleaseMove(MovedValues):
 
     def _move_commit(self, commit: NightlyCommit) -> None:
         """Set the commit of a nightly, with the Triton that its source names."""
-        torch, triton = self.old.torch, self.old.companion.triton
+        torch = self.old.torch
         if (torch.version, torch.rev) == (commit.version, commit.rev):
             return
         reason, rev = f"PyTorch {commit.version}", commit.triton_rev
         self.set(reason, ("torch",), version=commit.version, rev=commit.rev, hash="", hash_of="")
         self.set(reason, ("torch",), triton_rev=rev)
-        if triton and not triton.is_of_pin:
-            self.set(reason, ("companion", "triton"), rev=rev, hash="", hash_of="")
         self.todo += (
             "a build stops at once for texts that nixpkgs replaces and this source lacks",
             f"compare the Triton of the pin with {commit.triton_rev}, for torch.compile",
@@ -179,9 +177,6 @@ class ReleaseMove(MovedValues):
         for place, source in self.old.sources.items():
             name = place[-1]
             its = version if source is torch else version_for(version, name)
-            if its is None and name == "triton":
-                self.todo.append(f"triton: no version for PyTorch {version} is known")
-                continue
             if its is None:
                 self._leave_out(name, f"no version for PyTorch {version} is known")
                 continue

@@ -257,8 +257,8 @@ def _pinned_package(package: Package) -> str:
     support = quoting.literal(cuda is not None)
     name = package.name if isinstance(package, CompanionPackage) else "torch"
     arguments = f"cudaSupport = {support};"
-    if name == "torch" and variant.effects.blas != "openblas":
-        arguments += f" blas = p.blas.override {{ blasProvider = p.{variant.effects.blas}; }};"
+    if name == "torch" and variant.group.blas != "openblas":
+        arguments += f" blas = p.blas.override {{ blasProvider = p.{variant.group.blas}; }};"
     return f"""let p = import (fetchTarball {{ url = {quoting.literal(url)}; {sha256} }}) {{
     system = {quoting.literal(variant.cpu.platform)};
     config = {{ allowUnfree = true; allowBroken = true; cudaSupport = {support}; }};

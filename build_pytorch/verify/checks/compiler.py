@@ -77,10 +77,9 @@ def compiler_flags(
 
 def _nvcc_results(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
     wanted = {
-        (v.gpu_key, capability, v.cuda.version)
+        (v.gpu_key, v.gpu.capability, v.cuda.version)
         for v in context.variants
         if v.gpu_key and v.gpu and v.cuda
-        for capability in v.gpu.devices  # nvcc lists none with `a` or `f`
     }
     reason, version, codes = _nvcc_output() if wanted else ("", "", [])
     for key, capability, cuda in sorted(wanted):

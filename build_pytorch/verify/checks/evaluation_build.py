@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from build_pytorch.base import files, paths
-from build_pytorch.base.versions import digits
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES
 from build_pytorch.verify.check import CheckList, Finding
@@ -92,13 +91,14 @@ def eval_libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
     if variant.gpu is None:
         return
     gpu = variant.gpu
+    gencode = f"-gencode=arch=compute_{gpu.code},code=sm_{gpu.code}"
     nccl, magma = facts.list("pin.ncclMakeFlags"), facts.list("pin.magmaCmakeFlags")
     if "own-capabilities" in variant.effects.fixes:  # which nixpkgs passes on to both
-        nccl = [re.sub("(?<=^NVCC_GENCODE=).*", gpu.gencode, flag) for flag in nccl]
+        nccl = [re.sub("(?<=^NVCC_GENCODE=).*", gencode, flag) for flag in nccl]
         magma = [re.sub("(?<=_ARCHITECTURES:STRING=).*", gpu.code, flag) for flag in magma]
     if "own-libraries" in variant.effects.fixes:
-        least = f"-DMIN_ARCH={digits(gpu.devices[0])}0"
-        nccl = [*nccl, f"NVCC_GENCODE={gpu.gencode}"]
+        least = f"-DMIN_ARCH={gpu.code}0"
+        nccl = [*nccl, f"NVCC_GENCODE={gencode}"]
         magma = [*magma, f"-DCMAKE_CUDA_ARCHITECTURES={gpu.code}", least]
     yield from equal("makeFlags of NCCL", facts.list("ncclMakeFlags"), nccl)
     yield from equal("cmakeFlags of MAGMA", facts.list("magma.cmakeFlags"), magma)
@@ -178,25 +178,6 @@ def eval_jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
     yield from facts.expect({"ninjaFlags": [f"-j{jobs}"]})
     found = re.findall(r"(?m)^\s*export MAX_JOBS=[\"']?(\w+)", facts.text("preConfigure"))
     yield from equal("MAX_JOBS", found[-1] if found else "", str(jobs))
-
-
-@CHECKS.add(
-    "torch uses the Triton that the matrix names, if it names one",
-    why="torch.compile calls a Triton of one version; another one fails at run time.",
-    fix="override triton beside torch in the overlay of the Python set",
-    word="triton",
-)
-def eval_triton(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    triton = variant.release.companion.triton
-    if triton is None or triton.is_of_pin:
-        return
-    found = facts.list("tritons")
-    if not found:
-        yield Finding("no Triton among the inputs of torch", f"Triton {triton.version}")
-    wanted = {"src.owner": triton.owner, "src.repo": triton.repo, "src.rev": triton.rev}
-    wanted |= {"version": triton.version, "src.hash": triton.hash}
-    for each in found:
-        yield from Facts(each).expect(wanted)
 
 
 @CHECKS.add(

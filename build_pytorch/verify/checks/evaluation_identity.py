@@ -93,7 +93,7 @@ def eval_nixpkgs(variant: Variant, facts: Facts) -> Iterator[Finding]:
     own = ("cudaCapabilities",) if "own-capabilities" in effects.fixes else ()
     yield from facts.expect({"nixpkgs.config": sorted((*variant.config, *own))}, lenient=True)
     overlays = (variant.gpu is not None) + bool(effects.patches or "own-libraries" in effects.fixes)
-    overlays += variant.release.changes_python_set
+    overlays += not variant.source.is_of_pin
     yield from equal("number of overlays", facts.value("nixpkgs.overlays"), overlays)
 
 
@@ -140,7 +140,7 @@ def eval_passthru(package: Package, facts: Facts) -> Iterator[Finding]:
     wanted: dict[str, object] = {f"passthru.{k}": v for k, v in package.passthru.items()}
     yield from facts.expect(wanted)
     if isinstance(package, Variant) and package.gpu:  # TorchVision and others compile for these
-        capabilities = {"passthru.cudaCapabilities": list(package.gpu.capabilities)}
+        capabilities = {"passthru.cudaCapabilities": [package.gpu.capability]}
         yield from facts.expect(capabilities, lenient=True)
 
 
@@ -153,7 +153,7 @@ def eval_passthru(package: Package, facts: Facts) -> Iterator[Finding]:
 )
 def eval_blas(variant: Variant, facts: Facts) -> Iterator[Finding]:
     if variant.kind != "mps":  # PyTorch takes the BLAS of macOS, whatever nixpkgs passes
-        yield from facts.expect({"blas": [variant.effects.blas]})
+        yield from facts.expect({"blas": [variant.group.blas]})
 
 
 @CHECKS.add(

@@ -96,7 +96,7 @@ def _key(package: Package, facts: Facts) -> str:
     texts = [facts.text(name) for name in hook_runs.NAMES]
     whole = "\0".join([*texts, repr(_wanted_environment(package))])
     flags = variant.cpu.flags
-    capability = variant.gpu.arch_list if variant.gpu else ""
+    capability = variant.gpu.capability if variant.gpu else ""
     names = (variant.package, variant.gpu_label)
     for value in (*names, " ".join(flags), ",".join(flags)):
         whole = whole.replace(value, "@") if value else whole
@@ -120,7 +120,7 @@ def _wanted_environment(package: Package) -> dict[str, str]:
     wanted = dict.fromkeys(_FLAGS, FLAG) | {"TERM": "dumb"}
     wanted["CXXFLAGS"] = wanted["CFLAGS"] = f"{flags} {FLAG}"
     if variant.gpu:
-        wanted["TORCH_CUDA_ARCH_LIST"] = variant.gpu.arch_list
+        wanted["TORCH_CUDA_ARCH_LIST"] = variant.gpu.capability
     if not isinstance(package, Variant):
         return wanted
     if not variant.release.torch.is_of_pin:

@@ -99,7 +99,7 @@ def magma_enabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     fix="use the dotted capability for gpuArchSM, its digits for gpuArchNum",
 )
 def gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    wanted = {} if variant.gpu is None else {"SM": variant.gpu.arch_list, "Num": variant.gpu.code}
+    wanted = {} if variant.gpu is None else {"SM": variant.gpu.capability, "Num": variant.gpu.code}
     for name, value in wanted.items():
         expected = f'gpuArch{name} = "{value}"'
         # It begins with plain text, which Python finds faster than a \b.

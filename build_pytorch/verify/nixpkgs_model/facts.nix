@@ -130,11 +130,6 @@ pick (
     map (input: input.outputName) (filter isTorch (listOf (drv.propagatedBuildInputs or null)))
   );
   propagated = map byName (listOf (drv.propagatedBuildInputs or null));
-  tritons = unique (
-    map (input: { version = input.version or null; src = sourceOf input; }) (
-      filter (input: input.pname or "" == "triton") inputs
-    )
-  );
 
   src = sourceOf drv;
   patches = patchesOf drv;
