@@ -24,7 +24,7 @@ from invoke.tasks import Task
 from build_pytorch.base import console
 from build_pytorch.base.errors import ENDINGS, EXIT_OK
 from build_pytorch.cli.commands import COMMANDS
-from build_pytorch.cli.declaration import Command, help_text
+from build_pytorch.cli.declaration import Command, help_text, option_specs
 from build_pytorch.cli.entry import Call, find_command, guarded, listing, read_calls, run_calls
 
 
@@ -70,6 +70,16 @@ class InvokeMenu(Program):
     def print_task_help(self, name: str) -> None:
         """Print the usage and the options of a command."""
         console.write(sys.stdout, help_text(COMMANDS[name]))
+
+    def parse_cleanup(self) -> None:
+        """Complete the options of a command; Invoke completes commands."""
+        words = self.core.remainder.split()
+        command = next((COMMANDS[word] for word in words if word in COMMANDS), None)
+        if self.args["complete"].value and command and words[-1].startswith("-"):
+            specs = [spec for spec in option_specs(command.options) if not spec.is_positional]
+            console.write(sys.stdout, "".join(f"--{spec.name}\n" for spec in specs))
+            raise Exit
+        super().parse_cleanup()
 
     def list_tasks(self) -> None:
         """Print the commands in the order of the docs, or in another format of Invoke."""
