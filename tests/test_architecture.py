@@ -216,7 +216,7 @@ def program_calls(
 
 
 def nix_commands(tree: ast.AST) -> list[ast.expr]:
-    """Places that run a program of Nix: "nix" is also the name of a backend and a fetcher."""
+    """Places that run a program of Nix: "nix" is also the name of a backend."""
     return list(program_calls(tree, NIX_PROGRAMS, {"nix"}))
 
 
@@ -240,9 +240,7 @@ def test_command_lines_of_nix_are_built_in_the_room_nix_only() -> None:
         ('argv = [*limits, "nix-env"]', True),
         ('backends = ("flox", "nix")', False),
         ('name = "nix"', False),
-        ('Fetcher("nix", ("tree",))', False),
         ('fix = "free some with `nix-collect-garbage`"', False),
-        ('name = "nix-prefetch-git"', False),
     ],
 )
 def test_the_search_for_command_lines_of_nix_sees_each_way(source: str, is_command: bool) -> None:

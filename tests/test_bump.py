@@ -121,8 +121,8 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
 
 
 def bump(project: Project, *argv: str, hash_: str = OTHER) -> subprocess.CompletedProcess[str]:
-    """Run bump with a stand-in for the download: nurl and nix-prefetch-url give a hash."""
-    env = tool(project, "nurl", f"echo {hash_}")
+    """Run bump with a stand-in for the download: nix-prefetch and nix-prefetch-url give a hash."""
+    env = tool(project, "nix-prefetch", f"echo {hash_}")
     tool(project, "nix-prefetch-url", f"echo {hash_}")
     return project.run("invoke", "bump", *argv, env=env)
 

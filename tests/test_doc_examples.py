@@ -92,7 +92,8 @@ class Reader:
         world.project.git("remote", "add", "origin", str(world.folder / "remote.git"))
         world.project.git("push", "-q", "-u", "origin", "HEAD")
         tools = [
-            tool(world.project, name, f"echo {OTHER}") for name in ("nurl", "nix-prefetch-url")
+            tool(world.project, name, f"echo {OTHER}")
+            for name in ("nix-prefetch", "nix-prefetch-url")
         ]
         self.env = {
             **os.environ,

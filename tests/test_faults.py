@@ -288,7 +288,7 @@ def test_a_signal_ends_the_run_with_one_line_and_its_programs_as_well(
     tools = project.root.parent / "tools"
     tools.mkdir()
     os.mkfifo(tools / "pid")
-    script = tools / "nurl"
+    script = tools / "nix-prefetch"
     script.write_text(f"#!/bin/sh\necho $$ >{tools}/pid\nexec sleep 600\n")
     script.chmod(0o755)
     # Opened for both, a FIFO can be waited for with a limit.

@@ -1,15 +1,12 @@
-"""Take the hashes of sources: with fetchers, or from the log of a failed build.
-
-A new fetcher is one entry of `FETCHERS`.
-"""
+"""Take the hashes of sources: with nix-prefetch, with Nix alone, or from a build log."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct, structs
 
@@ -72,59 +69,33 @@ def arguments(source: Source) -> dict[str, str | bool]:
     return given | ({"url": mirrored(str(given["url"]))} if "url" in given else {})
 
 
-def _shape(source: Source) -> str:
-    """Return `tree` (Git with submodules), `archive` (Git without), `tarball` or `other`."""
-    if source.table.function == "fetchFromGitHub":
-        return "tree" if source.table.arguments["fetchSubmodules"] else "archive"
-    return "tarball" if source.table.function == "fetchTarball" else "other"
-
-
-def _url(source: Source) -> str:
-    return mirrored(source.table.address)
-
-
 def _rev(source: Source) -> str:
     """Return the revision of a Git source; empty for others."""
     return str(source.table.arguments.get("rev", ""))
 
 
-def _nix_prefetch(source: Source) -> list[str]:
-    """Return the command of nix-prefetch, which takes a function of nixpkgs and its arguments."""
+def _commands(source: Source) -> list[list[str]]:
+    """Return the commands that print the hash of a source, best first: nix-prefetch, then Nix."""
+    table, url, rev = source.table, mirrored(source.table.address), _rev(source)
+    if table.function == "fetchTarball":
+        return [store.prefetch_tarball_argv(url)]
     pairs = [(f"--{name}", value) for name, value in arguments(source).items() if value]
     words = [word for pair in pairs for word in pair if isinstance(word, str)]
-    return ["nix-prefetch", "--quiet", source.table.function, *words]
+    if not rev:
+        plain = _fake_hash(source)
+    elif table.arguments["fetchSubmodules"]:
+        plain = _git_tree(url, rev)
+    else:
+        plain = store.prefetch_tarball_argv(f"{url}/archive/{rev}.tar.gz")
+    return [["nix-prefetch", "--quiet", table.function, *words], plain]
 
 
-def _nurl(source: Source) -> list[str]:
-    submodules = "true" if _shape(source) == "tree" else "false"
-    return ["nurl", "--hash", f"--submodules={submodules}", _url(source), _rev(source)]
-
-
-def _nix_prefetch_git(source: Source) -> list[str]:
-    rev = _rev(source) if is_revision(_rev(source)) else f"refs/tags/{_rev(source)}"
-    argv = ["nix-prefetch-git", "--quiet", "--fetch-submodules"]
-    return [*argv, "--url", _url(source), "--rev", rev]
-
-
-def _nix_prefetch_github(source: Source) -> list[str]:
-    if not _url(source).startswith(GITHUB):
-        return []
-    owner, repo = _url(source).split("/")[-2:]
-    argv = ["nix-prefetch-github", owner, repo, "--rev", _rev(source), "--json"]
-    return [*argv, "--fetch-submodules"] if _shape(source) == "tree" else argv
-
-
-def _tarball(source: Source) -> list[str]:
-    archive = "" if _shape(source) == "tarball" else f"/archive/{_rev(source)}.tar.gz"
-    return store.prefetch_tarball_argv(f"{_url(source)}{archive}")
-
-
-def _git_tree(source: Source) -> list[str]:
+def _git_tree(url: str, rev: str) -> list[str]:
     """Return the command for the narHash of a clone, which is the hash of its tree without .git."""
-    ref = f"ref = {quoting.literal(f'refs/tags/{_rev(source)}')};"
-    if is_revision(_rev(source)):
-        ref = f"allRefs = true; rev = {quoting.literal(_rev(source))};"
-    given = f"url = {quoting.literal(_url(source))}; {ref} submodules = true;"
+    ref = f"ref = {quoting.literal(f'refs/tags/{rev}')};"
+    if is_revision(rev):
+        ref = f"allRefs = true; rev = {quoting.literal(rev)};"
+    given = f"url = {quoting.literal(url)}; {ref} submodules = true;"
     return store.evaluate_argv(f"(builtins.fetchGit {{ {given} }}).narHash")
 
 
@@ -137,32 +108,8 @@ def _fake_hash(source: Source) -> list[str]:
     return store.build_expression_argv(f"{function} {{ {given} }}")
 
 
-class Fetcher(NamedTuple):
-    """A program that takes hashes of sources with one of some shapes.
-
-    `argv` returns its command, or an empty list for a source that it cannot fetch.
-    """
-
-    name: str
-    shapes: tuple[str, ...]
-    argv: Callable[[Source], list[str]]
-
-
-FETCHERS: Final = (
-    Fetcher("nix-prefetch", ("tree", "archive", "other"), _nix_prefetch),
-    Fetcher("nurl", ("tree", "archive"), _nurl),
-    # Of a tree only: fetchFromGitHub takes an archive otherwise, which may differ from it.
-    Fetcher("nix-prefetch-git", ("tree",), _nix_prefetch_git),
-    Fetcher("nix-prefetch-github", ("tree", "archive"), _nix_prefetch_github),
-    Fetcher("nix", ("tarball", "archive"), _tarball),
-    Fetcher("nix", ("tree",), _git_tree),
-    Fetcher("nix", ("other",), _fake_hash),
-)
-"""Every fetcher, best first. Those called `nix` need Nix and Git only."""
-
-
 class FetchedHash(Struct, frozen=True, kw_only=True):
-    """The true hash of a source and the fetcher that took it."""
+    """The true hash of a source and the program that took it."""
 
     source: Source
     hash: str
@@ -185,23 +132,22 @@ class FetchedHash(Struct, frozen=True, kw_only=True):
 
 
 def fetch(source: Source, minutes: float) -> FetchedHash:
-    """Take the hash of one source with the first fetcher that succeeds. Raises ToolError."""
+    """Take the hash of one source by the first command that succeeds. Raises ToolError."""
     errors = []
-    for fetcher in FETCHERS:
-        argv = fetcher.argv(source) if _shape(source) in fetcher.shapes else []
-        if not (argv and process.which(argv[0])):
+    for argv in _commands(source):
+        if not process.which(argv[0]):
             continue
-        progress = ProgressLine(f"{source.label} by {fetcher.name}", 0)
+        progress = ProgressLine(f"{source.label} by {argv[0]}", 0)
         try:
             result = process.start(argv).finish(minutes * 60, progress.at)
             found = _read_hash(source, result)
-            return FetchedHash(source=source, hash=found, fetcher=fetcher.name)
+            return FetchedHash(source=source, hash=found, fetcher=argv[0])
         except ToolError as error:
-            errors.append(f"{error} ({fetcher.name})")
+            errors.append(f"{error} ({argv[0]})")
         finally:
             progress.end()
     tools = "install Nix (Debian: apt-get install nix-bin)"
-    raise ToolError("; then ".join(errors) or f"{source.label}: no fetcher for it here; {tools}")
+    raise ToolError("; then ".join(errors) or f"{source.label}: no program for it here; {tools}")
 
 
 def fetch_all(wanted: list[Source], minutes: float) -> list[FetchedHash]:
@@ -215,7 +161,7 @@ def fetch_all(wanted: list[Source], minutes: float) -> list[FetchedHash]:
 
 def _request(source: Source) -> tuple[str, ...]:
     """Return what is fetched. Sources with the same request are fetched once."""
-    return source.table.function, _url(source), *map(str, arguments(source).items())
+    return source.table.function, source.table.address, *map(str, arguments(source).items())
 
 
 def from_log(path: Path, wanted: list[Source]) -> list[FetchedHash]:
@@ -251,7 +197,7 @@ def new_values(fetched: list[FetchedHash]) -> dict[Trail, Value]:
 
 
 def _read_hash(source: Source, result: ProcessResult) -> str:
-    """Return the hash, as SRI, that a fetcher printed. Raises ToolError with the reason.
+    """Return the hash, as SRI, that a program printed. Raises ToolError with the reason.
 
     The hash is a word, a value of a JSON object, or what Nix found in place of FAKE.
     """
@@ -293,7 +239,8 @@ def explain(source: Source, result: ProcessResult) -> str:
     text = re.sub(r"(?m)^warning: .*\n?", "", result.stderr)
     for pattern, message in _FAILURES:
         if re.search(pattern, text) and (_rev(source) or "{rev}" not in message):
-            return f"{source.label}: {message.format(url=_url(source), rev=_rev(source))}"
+            url = mirrored(source.table.address)
+            return f"{source.label}: {message.format(url=url, rev=_rev(source))}"
     lines = [line.strip() for line in text.splitlines() if not _NO_REASON.search(line)]
     errors = [line for line in lines if line.startswith("error: ")]
     errors += [line for line in lines if line.startswith(("fatal: ", "curl: "))]  # the cause of it
