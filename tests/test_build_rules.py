@@ -12,7 +12,7 @@ from build_pytorch.build.build_progress import BuildProgress
 from build_pytorch.build.first_error import fails_again
 from build_pytorch.build.log_reader import TextLogReader
 from build_pytorch.build.log_rules import RULES, BuildPart, LogMatcher, LogRule, is_interesting
-from build_pytorch.build.schedule import next_of, ordered
+from build_pytorch.build.schedule import ordered
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.log_format import LogLine, NixLogReader
 
@@ -231,9 +231,9 @@ def test_a_damaged_record_is_shown_as_text() -> None:
 def fed(variant: Variant, lines: Sequence[str], *, own: bool = True) -> BuildProgress:
     progress = BuildProgress(variant)
     reader = TextLogReader(variant.package)
-    for number, text in enumerate(lines):
+    for text in lines:
         for line in reader.read(text.encode()):
-            progress.see(line, float(number), own=own)
+            progress.see(line, own=own)
     return progress
 
 
@@ -378,7 +378,7 @@ def test_a_match_far_above_the_end_does_not_name_the_failure(sm90: Variant, earl
 def test_what_nix_itself_says_last_names_the_failure_however_much_follows(sm90: Variant) -> None:
     progress = BuildProgress(sm90)
     for text in ["error: unable to download 'https://x': HTTP error 404", *["later"] * 300]:
-        progress.see(LogLine("", text), 0.0, own=False)
+        progress.see(LogLine("", text), own=False)
     found = progress.cause()
     assert found
     assert found.rule.id == "not-there"
@@ -392,13 +392,13 @@ def test_a_builder_that_cannot_be_reached_is_named_until_another_one_takes_the_b
     gone = "cannot build on 'ssh://thor': error: cannot connect to 'thor': no route"
     end = "error: a 'aarch64-linux' with features {} is required to build '/nix/store/x.drv', but"
     for text in [gone, *["Failed to find a machine for remote build!"] * 300, end]:
-        progress.see(LogLine("", text), 0.0, own=False)
+        progress.see(LogLine("", text), own=False)
     found = progress.cause()
     assert found
     assert found.rule.id == "builder-unreachable"
-    progress.see(LogLine("x.drv", "", began=True), 0.0, own=True)
+    progress.see(LogLine("x.drv", "", began=True), own=True)
     for text in ["compiling"] * 300:
-        progress.see(LogLine("x.drv", text), 0.0, own=True)
+        progress.see(LogLine("x.drv", text), own=True)
     assert progress.cause() is None
 
 
@@ -440,10 +440,3 @@ def test_canaries_come_first_and_cpu_only_variants_last(matrix: Matrix) -> None:
     assert sorted(ids) == sorted(v.id for v in matrix.variants)
     assert ids[:3] == ["sm120-avx2", "sm110-armv8_2", "cpu-avx2"]
     assert ids[-3:] == ["cpu-avx512", "cpu-avx512bf16", "cpu-avx512vnni"]
-
-
-def test_siblings_wait_for_their_canary(matrix: Matrix) -> None:
-    canary, sibling, other = named(matrix, "sm90-avx2", "sm90-avx512", "cpu-avx2")
-    assert next_of([sibling], [canary], []) is None
-    assert next_of([sibling, other], [canary], []) is other
-    assert next_of([sibling], [], [canary]) is sibling

@@ -21,7 +21,7 @@ from build_pytorch.build import backends, build_obstacles
 from build_pytorch.build.build_backend import BuildBackend, BuildCommand, BuildSettings, Step
 from build_pytorch.build.build_display import BuildDisplay
 from build_pytorch.build.build_plan import BuildPlan
-from build_pytorch.build.build_process import Attempt, BuildProcess, Ending
+from build_pytorch.build.build_process import Attempt, BuildProcess
 from build_pytorch.build.log_rules import RULES, LogRule
 from build_pytorch.build.run_loop import BuildRun
 from build_pytorch.build.schedule import Schedule
@@ -51,18 +51,26 @@ def rule(id_: str) -> LogRule:
 # --- scheduling ---
 
 
-def schedule(waiting: list[Step], jobs: int = 1, *, shared: bool = False) -> Schedule:
-    return Schedule(waiting, jobs, 8, 30.0, is_shared=shared)
+def schedule(waiting: list[Step], jobs: int = 1) -> Schedule:
+    return Schedule(waiting, jobs, 8, 30.0)
 
 
 def test_as_many_builds_run_as_jobs_allow(matrix: Matrix) -> None:
     one, two, three = steps(matrix, "sm90-avx2", "cpu-avx512", "sm110-armv9")
     plan = schedule([one, two, three], jobs=2)
-    assert plan.take(0, [], [], 0) == [one]
-    assert plan.take(0, [one], [], 1) == [two]
-    assert plan.take(0, [one, two], [], 2) == []
-    assert plan.take(0, [two], [one.variant], 1) == [three]
+    assert plan.take(0, [], []) is one
+    assert plan.take(0, [one], []) is two
+    assert plan.take(0, [one, two], []) is None
+    assert plan.take(0, [two], [one.variant]) is three
     assert plan.waiting == []
+
+
+def test_siblings_wait_for_their_canary(matrix: Matrix) -> None:
+    canary, sibling, other = steps(matrix, "sm90-avx2", "sm90-avx512", "cpu-avx2")
+    plan = schedule([sibling, other], jobs=3)
+    assert plan.take(0, [canary], []) is other
+    assert plan.take(0, [canary], []) is None
+    assert plan.take(0, [canary], [canary.variant]) is sibling
 
 
 @pytest.mark.parametrize(
@@ -79,60 +87,17 @@ def test_the_plan_says_that_memory_and_no_option_limits_compile_jobs(
     assert re.search(allowed, text) if allowed else not text, text
 
 
-def test_a_shared_process_takes_all_steps_at_once(matrix: Matrix) -> None:
-    waiting = steps(matrix, "sm90-avx2", "sm90-avx512")
-    plan = schedule(waiting, shared=True)
-    assert plan.take(0, [], [], 0) == waiting
-    plan.put_back(waiting[0])
-    assert plan.take(0, waiting[1:], [], 1) == []
-    assert plan.take(0, [], [], 0) == waiting[:1]
-    plan.put_back(waiting[1])
-    plan.retry(waiting[0], rule("builder-unreachable"), 0.0)
-    assert plan.take(29, [], [], 0) == []  # until all may begin
-    assert plan.take(30, [], [], 0) == waiting
-
-
 def test_the_others_of_its_kind_take_as_few_cores_as_what_ran_out_of_memory(
     matrix: Matrix,
 ) -> None:
     first, second, other = steps(matrix, "sm90-avx2", "sm80-avx512", "cpu-avx2")
     plan = schedule([first, second, other], jobs=3)
-    assert plan.take(0, [], [first.variant], 0) == [first]
-    assert plan.take(0, [first], [first.variant], 1) == [second]
+    assert plan.take(0, [], [first.variant]) is first
+    assert plan.take(0, [first], [first.variant]) is second
     plan.retry(first, rule("out-of-memory"), 0.0)
     assert [plan.cores(step) for step in (first, second, other)] == [4, 4, 8]
     plan.retry(second, rule("out-of-memory"), 0.0)  # it had begun with 8 as well
     assert plan.cores(second) == 4
-
-
-def test_each_builder_has_a_process_of_its_own(matrix: Matrix) -> None:
-    """A builder that cannot be reached ends the Nix that builds for it, and no other."""
-    here, one, two = steps(matrix, "cpu-avx2", "sm110-armv9", "sm121-armv9")
-    one, two = (msgspec.structs.replace(step, where="ssh://arm") for step in (one, two))
-    plan = schedule([one, here, two], shared=True)
-    assert plan.take(0, [], [], 0) == [one, two]
-    assert plan.take(0, [one, two], [], 1) == [here]
-    plan.put_back(one)
-    assert plan.take(0, [two, here], [], 2) == []
-    plan.put_back(here)
-    plan.retry(one, rule("builder-unreachable"), 0.0)
-    assert plan.take(0, [], [], 0) == [here]  # it waits for no retry of the others
-
-
-def test_a_builder_is_left_out_of_the_process_of_what_it_cannot_run_alone(matrix: Matrix) -> None:
-    """Variants that other builders fit are built by a Nix of their own, one after the other."""
-    both, new, again = (
-        msgspec.structs.replace(step, builders=builders)
-        for step, builders in zip(
-            steps(matrix, "cpu-avx2", "cpu-avx512", "sm90-avx2"),
-            (("ssh://a", "ssh://b"), ("ssh://b",), ("ssh://a", "ssh://b")),
-            strict=True,
-        )
-    )
-    plan = schedule([both, new, again], shared=True)
-    assert plan.take(0, [], [], 0) == [both, again]
-    assert plan.take(0, [both], [], 1) == []  # both would build here as well
-    assert plan.take(0, [], [], 0) == [new]
 
 
 def test_a_builder_that_cannot_be_reached_is_tried_once_more(matrix: Matrix) -> None:
@@ -147,8 +112,8 @@ def test_a_download_is_retried_three_times_after_longer_and_longer_waits(matrix:
     plan = schedule([])
     for start, wait in ((0.0, 30), (100.0, 60), (300.0, 120)):
         assert plan.retry(step, rule("network"), start) == f"again in {wait} s"
-        assert plan.take(start + wait - 1, [], [], 0) == []
-        assert plan.take(start + wait, [], [], 0) == [step]
+        assert plan.take(start + wait - 1, [], []) is None
+        assert plan.take(start + wait, [], []) is step
     assert plan.retry(step, rule("network"), 900.0) == ""
     assert plan.waiting == []
 
@@ -164,25 +129,14 @@ def test_a_companion_begins_when_its_variant_has_ended_and_before_others(matrix:
     variant, companion = with_companion(matrix)
     (other,) = steps(matrix, "cpu-avx2")
     plan = schedule([companion, variant, other], jobs=3)
-    assert plan.take(0, [], [], 0) == [variant]
-    plan.put_back(variant)
-    assert plan.take(0, [], [], 0) == [variant]
+    assert plan.take(0, [], []) is variant
     plan.retry(variant, rule("network"), 0.0)
-    assert plan.take(0, [], [], 0) == [other]
-    assert plan.take(0, [], [], 0) == []  # what waits for a retry is still missing
-    assert plan.take(30, [], [], 0) == [variant]
-    assert plan.take(30, [variant], [], 1) == []
+    assert plan.take(0, [], []) is other
+    assert plan.take(0, [], []) is None  # what waits for a retry is still missing
+    assert plan.take(30, [], []) is variant
+    assert plan.take(30, [variant], []) is None
     plan.waiting.append(other)
-    assert plan.take(30, [], [variant.variant], 0) == [companion]
-
-
-def test_a_shared_process_takes_all_that_have_what_they_need(matrix: Matrix) -> None:
-    variant, companion = with_companion(matrix)
-    (other,) = steps(matrix, "cpu-avx2")
-    plan = schedule([variant, companion, other], shared=True)
-    assert plan.take(0, [], [], 0) == [variant, other]
-    assert plan.take(0, [variant], [], 1) == []  # its one process still runs
-    assert plan.take(0, [], [], 0) == [companion]
+    assert plan.take(30, [], [variant.variant]) is companion
 
 
 def test_what_needs_a_step_is_dropped_with_it(matrix: Matrix) -> None:
@@ -199,9 +153,9 @@ def test_out_of_memory_halves_the_cores_once(matrix: Matrix) -> None:
     plan = schedule([])
     assert plan.retry(step, rule("out-of-memory"), 0) == "once more with 4 cores instead of 8"
     assert plan.cores(step) == 4
-    assert plan.take(0, [], [], 0) == [step]
+    assert plan.take(0, [], []) is step
     assert plan.retry(step, rule("out-of-memory"), 0) == ""
-    assert Schedule([], 1, 1, 30.0, is_shared=False).retry(step, rule("out-of-memory"), 0) == ""
+    assert Schedule([], 1, 1, 30.0).retry(step, rule("out-of-memory"), 0) == ""
     for cause in ("disk-full", "hash-mismatch", "cuda-off"):
         assert plan.retry(step, rule(cause), 0) == ""
 
@@ -249,7 +203,7 @@ def attempt(matrix: Matrix, tmp_path: Path) -> Iterator[Attempt]:
 
 def see(attempt: Attempt, *lines: str) -> None:
     for line in lines:
-        attempt.progress.see(LogLine("x", line), 1.0, own=True)
+        attempt.progress.see(LogLine("x", line), own=True)
 
 
 def test_a_plain_stream_gets_a_line_for_each_phase_and_tenth(attempt: Attempt) -> None:
@@ -325,8 +279,8 @@ class ShellBackend(BuildBackend):
     program = "sh"
     script = "exit 0"
 
-    def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
-        del steps, jobs, cores
+    def command(self, step: Step, cores: int) -> BuildCommand:
+        del step, cores
         return BuildCommand(["sh", "-c", self.script])
 
 
@@ -334,10 +288,7 @@ class ShellBackend(BuildBackend):
 def process(matrix: Matrix, attempt: Attempt, tmp_path: Path) -> BuildProcess:
     settings = BuildSettings(root=tmp_path)
     backend = ShellBackend(settings, matrix, NixSettings(("x86_64-linux",), None))
-    command = backend.command([attempt.step], 1, 1)
-    return BuildProcess(
-        backend, [attempt], command, lambda process, _: process.stop(Ending.BY_RULE)
-    )
+    return BuildProcess(backend, attempt, backend.command(attempt.step, 1))
 
 
 STOPPING = "--   USE_CUDA              : ON"  # in a CPU-only build
@@ -360,7 +311,7 @@ def test_a_build_is_stopped_with_stronger_and_stronger_signals(
     monkeypatch.setattr("build_pytorch.build.build_process._PATIENCE", 0.2)
     trap = f"trap '' {deaf_to}; " if deaf_to else ""
     assert ended(process, f"{trap}echo '{STOPPING}'; while :; do sleep 0.05; done") == -last
-    (attempt,) = process.attempts
+    attempt = process.attempt
     assert attempt.stopped
     assert attempt.stopped.rule.id == "cuda-on"
     log = Path(process._root, attempt.log)  # noqa: SLF001
@@ -440,9 +391,9 @@ class ScriptBackend(BuildBackend):
     name = "script"
     program = "build-it"
 
-    def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
-        del jobs, cores
-        variant = steps[0].variant
+    def command(self, step: Step, cores: int) -> BuildCommand:
+        del cores
+        variant = step.variant
         return BuildCommand(["build-it", variant.path, f"result-{variant.package}"])
 
 

@@ -98,15 +98,11 @@ def test_the_folder_must_be_absolute(value: str) -> None:
         with_cache(value)
 
 
-class OtherMachines(BuildBackend):
-    is_remote = True
-
-
-def notes(folder: Path, host: NixSettings, kind: type[BuildBackend] = BuildBackend) -> list[str]:
+def notes(folder: Path, host: NixSettings, builders: str = "") -> list[str]:
     matrix = with_cache(str(folder))
     variant = next(v for v in matrix.variants if v.id == "cpu-avx2")
     step = Step(package=variant, action="build", reason="", digest="")
-    backend = kind(BuildSettings(root=Path()), matrix, host)
+    backend = BuildBackend(BuildSettings(root=Path(), builders=builders), matrix, host)
     found = list(build_obstacles.compiler_caches([step], backend))
     assert all(note.startswith(f"cache {folder}: ") for note in found)
     return [note.partition(": ")[2] for note in found]
@@ -134,7 +130,7 @@ def test_a_folder_that_builds_use(folder: Path) -> None:
     for path in (f"{folder}?", f"{folder}", f"{folder}=/elsewhere", f"{folder.parent}?"):
         found = notes(folder, replace(host(folder), sandbox_paths=("/bin/sh", path)))
         assert found == ["builds use it; any build can put wrong objects into it"]
-    (says,) = notes(folder, host(folder), OtherMachines)
+    (says,) = notes(folder, host(folder), "ssh://x")
     assert "each builder uses its own" in says
 
 

@@ -277,12 +277,12 @@ def test_a_companion_follows_the_phase_of_its_variant(project: Project) -> None:
 def test_companions_begin_after_their_variant_and_before_the_next_one(matrix: Matrix) -> None:
     one, two = steps(matrix, "sm90-avx2", "sm120-avx2")
     package = companion(matrix, "sm90-avx2+torchvision")
-    needing = msgspec.structs.replace(one, package=package, needs=(one.name,))
+    needing = msgspec.structs.replace(one, package=package, needs=one.name)
     plan = schedule([one, needing, two])
-    assert plan.take(0, [], [], 0) == [one]
-    assert plan.take(0, [one], [], 1) == []
-    assert plan.take(0, [], [one.variant], 0) == [needing]
-    assert plan.take(0, [], [one.variant], 0) == [two]
+    assert plan.take(0, [], []) is one
+    assert plan.take(0, [one], []) is None
+    assert plan.take(0, [], [one.variant]) is needing
+    assert plan.take(0, [], [one.variant]) is two
 
 
 @needs_programs

@@ -61,7 +61,7 @@ NOT_RUN: Final = {
 
 _NO_PYTHON = (3, "its closure has no Python 3.13")  # the stand-in for a build makes no files
 ENDS: Final[dict[str, tuple[int, str]]] = {
-    "invoke build --all --builders machines": (1, "builder-unreachable"),
+    'invoke build cuda13_0/sm121-armv9 --builders "@$PWD/machines"': (1, "builder-unreachable"),
     "invoke build nightly/sm121-armv9": (2, "wrong platform"),
     "invoke smoke nightly/sm121-armv9": (3, "does not exist; run `invoke build"),
     "invoke publish nightly/sm121-armv9": (2, "not built for this recipe"),
@@ -131,17 +131,15 @@ class Shell(Reader):
 
 
 def with_builders(shell: Shell) -> None:
-    """The machines of the page, which nobody can reach, and one in matrix.toml.
+    """The machines of the page, which nobody can reach.
 
     The machine of a test need not have the disk and the memory of a real build.
     """
     page = (PROJECT / "docs/how-to/build-on-several-machines.md").read_text()
     shell.append("machines", "\n".join(re.findall(r"(?m)^ssh-ng://.*$", page)))
-    builder = 'uri = "ssh://nix@big.example.org"\nplatforms = ["x86_64-linux"]'
     matrix = shell.root / "matrix.toml"
     needs = r"\b(disk|job_memory|reserved_memory) = [\d.]+"
     matrix.write_text(re.sub(needs, r"\1 = 0.1", matrix.read_text()))
-    shell.append("matrix.toml", f"\n[[builder]]\n{builder}\nfeatures = ['big-parallel']\n")
     tool(shell.world.project, "invoke", f"exec '{sys.executable}' -c '{SOON}' \"$@\"")
 
 

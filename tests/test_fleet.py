@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import os
 import shutil
@@ -11,30 +10,22 @@ import subprocess
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from conftest import unfolded
-from msgspec.structs import replace
 from world import Site, World, programs
 
-from build_pytorch.build.backends import RemoteBackend
+from build_pytorch.build.backends import NixBackend
 from build_pytorch.build.build_backend import BuildSettings, Step
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.nix.derivations import Derivation
 from build_pytorch.nix.store import NixSettings
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
 
 # --- remote builders ---
-
-
-def machines_file(folder: Path, text: str) -> Path:
-    path = folder / "machines"
-    path.write_text(f"{text}\n")
-    return path
 
 
 FEATURES = "big-parallel,gccarch-armv8.2-a,gccarch-armv9-a"
@@ -149,18 +140,15 @@ def remote(world: World, tmp_path: Path) -> Iterator[Remote]:
 
 @pytest.mark.slow
 def test_arm_variants_are_built_on_an_arm_builder_from_an_x86_machine(
-    world: World, remote: Remote, tmp_path: Path
+    world: World, remote: Remote
 ) -> None:
     """A build that can only end badly is stopped there, and the others go on."""
-    machines = machines_file(tmp_path, remote.machines())
     world.scenario("sm110-armv9", "cuda=OFF; summary; sleep 600")
     names = ("sm121-armv9", "sm110-armv9", "cpu-avx2")
-    done = world.built(*names, "--builders", str(machines))
+    done = world.built(*names, "--builders", remote.machines())
     assert done["returncode"] == 1, done["stderr"]
-    arm = done["by_id"]["sm121-armv9"]
-    assert (arm["where"], arm["outcome"]) == ("ssh://root@127.0.0.1", "built")
+    assert done["by_id"]["sm121-armv9"]["outcome"] == "built"
     assert done["by_id"]["sm110-armv9"]["cause"] == "cuda-off"
-    assert done["by_id"]["cpu-avx2"]["where"] == ""
     # The result is here, linked; the builder has it as well.
     target = world.link("cuda13_0-sm121-armv9").resolve()
     assert target.exists()
@@ -172,154 +160,37 @@ def test_arm_variants_are_built_on_an_arm_builder_from_an_x86_machine(
         "sm121-armv9": "ssh://root@127.0.0.1",
         "cpu-avx2": "",
     }
-    # The first process is stopped for sm110-armv9, perhaps after the result was there.
-    log = "".join(world.logs("cuda13_0-sm121-armv9"))
-    assert "[60/60]" in log
-    assert log.count("Summary ***") == 1  # the other variants have logs of their own
-    again = world.built("sm121-armv9", "--builders", str(machines))
+    again = world.built("sm121-armv9", "--builders", remote.machines())
     assert again["by_id"]["sm121-armv9"]["action"] == "up to date"
 
 
 @pytest.mark.slow
-def test_the_builders_of_the_matrix_are_those_that_nix_gets(world: World, remote: Remote) -> None:
-    with (world.root / "matrix.toml").open("a") as file:
-        file.write(
-            '\n[[builder]]\nuri = "ssh://root@127.0.0.1"\nplatforms = ["aarch64-linux"]\n'
-            f'key = "{remote.key}"\njobs = 2\nfeatures = ["big-parallel", "gccarch-armv9-a"]\n'
-        )
-    done = world.built("sm110-armv9", "--builders", "matrix")
-    assert done["returncode"] == 0, done["stderr"]
-    features = "big-parallel,gccarch-armv9-a"
-    machines = f"ssh://root@127.0.0.1 aarch64-linux {remote.key} 2 1 {features} -"
-    assert f"--builders '{machines}'" in done["stderr"]
-
-
-@pytest.mark.slow
-def test_a_builder_that_cannot_be_reached_is_named(world: World, tmp_path: Path) -> None:
+def test_a_builder_that_cannot_be_reached_is_named(world: World) -> None:
     line = f"ssh://root@127.0.0.1 aarch64-linux /nowhere 1 1 {FEATURES}"
-    machines = machines_file(tmp_path, line)
     world.env["NIX_SSHOPTS"] = "-p 1"
-    done = world.built("sm121-armv9", "cpu-avx2", "--builders", str(machines))
+    done = world.built("sm121-armv9", "cpu-avx2", "--builders", line)
     assert done["by_id"]["sm121-armv9"]["outcome"] == "failed"
     assert done["by_id"]["sm121-armv9"]["cause"] == "builder-unreachable"
-    assert done["by_id"]["cpu-avx2"]["outcome"] == "built"  # here, by a Nix of its own
+    assert done["by_id"]["cpu-avx2"]["outcome"] == "built"  # here
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("ssh://root@127.0.0.1 aarch64-linux - 1 1 kvm\n", "no builder of --builders takes"),
-        (
-            "ssh://root@127.0.0.1 aarch64-linux - 1 1 big-parallel,gccarch-armv8.2-a\n",
-            "no builder of --builders takes it and states gccarch-armv9-a",
-        ),
-        ("# none\n", "no builder in it"),
-    ],
-)
-def test_builders_that_do_not_fit_are_reported_before_anything_begins(
-    reader: World, tmp_path: Path, text: str, says: str
-) -> None:
-    machines = machines_file(tmp_path, text)
-    done = reader.build("sm121-armv9", "--builders", str(machines))
-    assert done.returncode == 2
-    assert says in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("line", "system", "features", "takes"),
-    [
-        ("ssh://a aarch64-linux - 1 1 big-parallel", "aarch64-linux", ["big-parallel"], True),
-        ("ssh://a aarch64-linux - 1 1 big-parallel", "x86_64-linux", ["big-parallel"], False),
-        ("ssh://a aarch64-linux - 1 1 kvm", "aarch64-linux", ["big-parallel"], False),
-        ("ssh://x aarch64-linux - 1 1 big-parallel gpu", "aarch64-linux", [], False),
-        ("ssh://a", "x86_64-linux", [], True),  # the platform of the host
-        ("ssh://a - - 1 1 big-parallel", "x86_64-linux", ["big-parallel"], True),
-        ("ssh://a - - 1 1 - big-parallel", "x86_64-linux", ["big-parallel"], True),
-        ("ssh://a - - 1 1 - big-parallel", "x86_64-linux", [], False),  # only for such builds
-        ("# none\nssh://b x86_64-linux ; ssh://c aarch64-linux", "aarch64-linux", [], True),
-    ],
-)
-def test_a_machines_file_is_read_as_nix_reads_it(
-    matrix: Matrix, tmp_path: Path, line: str, system: str, features: list[str], takes: bool
-) -> None:
-    path = machines_file(tmp_path, line)
-    variant = next(v for v in matrix.variants if v.id == "cpu-avx2")
-    no_feature = replace(variant, cpu=replace(variant.cpu, builder_feature=None))
-    derivation = Derivation("d", {}, system, tuple(features))
-    for value in (str(path), f"@{path}"):
-        settings = BuildSettings(root=tmp_path, builders=value)
-        backend = RemoteBackend(settings, matrix, NixSettings(("x86_64-linux",), ()))
-        assert bool(backend.builders(no_feature, derivation)) is takes
-        assert not backend.builders(variant, derivation)  # none states gccarch-x86-64-v3
-        entries = [entry.strip() for entry in line.removeprefix("# none\n").split(";")]
-        assert backend.command([], 1, 1).argv[-2:] == ["--builders", " ; ".join(entries)]
-
-
-def test_nix_never_gets_a_builder_whose_cpu_does_not_run_a_variant_of_the_run(
+def test_nix_gets_the_builders_and_builds_nothing_here_that_this_cpu_cannot_run(
     matrix: Matrix, tmp_path: Path
 ) -> None:
-    path = tmp_path / "machines"
-    old = "ssh://old aarch64-linux - 1 1 big-parallel,gccarch-armv8.2-a"
-    new = "ssh://new aarch64-linux - 1 1 big-parallel,gccarch-armv8.2-a,gccarch-armv9-a"
-    x86 = "ssh://x86 x86_64-linux - 1 1 big-parallel"
-    path.write_text(f"{old}\n{new}\n{x86}\n")
-    settings = BuildSettings(root=tmp_path, builders=str(path))
-    backend = RemoteBackend(settings, matrix, NixSettings(("x86_64-linux",), ()))
-    v8, v9 = (
-        Step(
-            package=next(v for v in matrix.variants if v.id == f"sm121-{isa}"),
-            action="build",
-            reason="",
-            digest="",
-            derivation=Derivation("d", {}, "aarch64-linux", ("big-parallel",)),
+    line = "ssh://a x86_64-linux - 1 1 big-parallel"
+    settings = BuildSettings(root=tmp_path, builders=line)
+    backend = NixBackend(settings, matrix, NixSettings(("x86_64-linux",), ()))
+    variants = {variant.id: variant for variant in matrix.variants}
+
+    def more(name: str, *, only_remote: bool) -> Sequence[str]:
+        step = Step(
+            package=variants[name], action="build", reason="", digest="", only_remote=only_remote
         )
-        for isa in ("armv8_2", "armv9")
-    )
-    assert backend.builders(v9.variant, v9.derivation) == ("ssh://new",)
+        return backend.command(step, 1).argv[6:]
 
-    def placed(*steps: Step, on: RemoteBackend = backend) -> list[Step]:
-        takers = (on.builders(step.variant, step.derivation) for step in steps)
-        return [replace(step, builders=b) for step, b in zip(steps, takers, strict=True)]
-
-    assert list(backend.warnings(placed(v8, v9))) == [
-        "ssh://old may build 1 of 2: sm121-armv8_2",
-        "ssh://old is left out for sm121-armv9: it does not state gccarch-armv9-a; "
-        "state it if its CPU runs it, or set require_builder_feature in matrix.toml",
-        "ssh://new may build 2 of 2: sm121-armv8_2 sm121-armv9",
-        "ssh://x86 takes no build: it is for x86_64-linux and has big-parallel",
-        "built here, up to 1 at once, if no builder is free: sm121-armv8_2 sm121-armv9",
-    ]
-    assert backend.place(placed(v8, v9)) == "on 2 builders"
-    needy = replace(v8, derivation=Derivation("d", {}, "aarch64-linux", ("kvm",)))
-    (*_, here) = backend.warnings(placed(needy))
-    assert here == "built here, because no builder takes it: sm121-armv8_2"
-    alone = RemoteBackend(settings, matrix, NixSettings(("aarch64-linux",), ()))
-    alone.machines = [machine for machine in alone.machines if machine.uri == "ssh://old"]
-    assert alone.place(placed(v9, on=alone)) == "here: no builder takes a build"
-    assert backend.command([v8, v9], 1, 1).argv[-1] == f"{new} ; {x86}"
-    # A recipe that requires the feature is handed to no such machine by Nix itself.
-    features = ("big-parallel", "gccarch-armv9-a")
-    own = replace(v9, derivation=Derivation("d", {}, "aarch64-linux", features))
-    assert not [text for text in backend.warnings(placed(v8, own)) if "left out" in text]
-    assert backend.command([v8, own], 1, 1).argv[-1] == f"{old} ; {new} ; {x86}"
-
-
-def test_local_builds_keep_to_jobs_beside_builders(world: World, tmp_path: Path) -> None:
-    machines = machines_file(tmp_path, "ssh://x.invalid aarch64-linux - 1 1 big-parallel")
-    world.env["NIX_CONFIG"] += "\nmax-jobs = 8"
-    only_one = 'mkdir "$control/busy" || touch "$control/two"; sleep 0.2; rmdir "$control/busy"'
-    world.scenario("default", f"phases; {only_one}; finish")
-    done = world.built("cpu-*", "--builders", str(machines))
-    assert done["returncode"] == 0, done["stderr"]
-    assert "--max-jobs 1" in done["stderr"]
-    assert not (world.site.scenarios / "two").exists()  # at once
-    # Each is reported when it is done, with its own seconds: the last began after three others.
-    ended = [event for event in world.ledger() if event["event"] == "ended"]
-    assert len({event["at"] for event in ended}) == 4
-    began = min(event["at"] for event in world.ledger() if event["event"] == "started")
-    ages = [dt.datetime.fromisoformat(e["at"]) - dt.datetime.fromisoformat(began) for e in ended]
-    pairs = zip(ages, ended, strict=True)
-    assert max(age.total_seconds() - event["seconds"] for age, event in pairs) > 3 * 0.2
+    assert more("cpu-avx2", only_remote=False) == ["--builders", line]
+    assert more("cpu-avx2", only_remote=True) == ["--builders", line, "--max-jobs", "0"]
+    assert more("sm121-armv9", only_remote=True) == ["--builders", line]
 
 
 def test_a_stopped_build_counts_as_failed_although_the_store_has_the_result(
@@ -333,15 +204,6 @@ def test_a_stopped_build_counts_as_failed_although_the_store_has_the_result(
     assert again.returncode == 2
     assert "its build was stopped (cuda-on), but the store has the result" in unfolded(again.stderr)
     assert f"nix-store --delete {ended[-1]['outputs'][0]}" in unfolded(again.stderr)
-
-
-def test_a_stopped_build_among_many_ends_a_fail_fast_run(world: World, tmp_path: Path) -> None:
-    machines = machines_file(tmp_path, "ssh://x.invalid aarch64-linux - 1 1 big-parallel")
-    world.scenario("sm120-avx2", "phases; cuda=OFF; summary; sleep 600")
-    argv = ("sm120-avx2", "cpu-avx2", "--builders", str(machines))
-    done = world.built(*argv, "--fail-fast")
-    assert done["by_id"]["sm120-avx2"]["outcome"] == "stopped"
-    assert len([line for line in done["stderr"].splitlines() if line.startswith("$ ")]) == 1
 
 
 # --- CI ---

@@ -194,7 +194,6 @@ def endless(path: Path) -> str:
     [
         ["recommend", "--machine"],
         ["prefetch", "--from-log"],
-        ["build", "cpu-avx2", "--dry-run", "--builders"],
     ],
 )
 def test_a_file_that_a_user_names_is_read_only_if_it_is_one(

@@ -260,7 +260,7 @@ def test_no_line_of_a_log_raises_hangs_or_reaches_the_terminal(lines: list[str],
         for raw in data:
             begin = time.process_time()
             for line in reader.read(raw):
-                progress.see(line, 0.0, own=True)
+                progress.see(line, own=True)
             assert time.process_time() - begin < 2.0, raw[:200]
     out, diagnosis = io.StringIO(), diagnose(data, variant)
     show(Screen(out), "x.log", diagnosis)

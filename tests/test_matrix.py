@@ -577,28 +577,6 @@ def test_a_builder_feature_that_recipes_require_is_there() -> None:
         matrix_reader.parse(text)
 
 
-@pytest.mark.parametrize(
-    ("feature", "platform", "says"),
-    [
-        ("gccarch-armv9-a", "aarch64-linux", ""),
-        ("gccarch-armv9a", "aarch64-linux", 'did you mean "gccarch-armv9-a"?'),
-        ("gccarch-armv9-a", "x86_64-linux", "allowed: builder_feature of a CPU ISA of its platf"),
-        ("kvm", "x86_64-linux", ""),
-    ],
-)
-def test_a_builder_states_its_cpu_by_names_of_isas(feature: str, platform: str, says: str) -> None:
-    builder = (
-        f'\n[[builder]]\nuri = "ssh://x"\nplatforms = ["{platform}"]\nfeatures = ["{feature}"]\n'
-    )
-    if not says:
-        matrix_reader.parse(TEXT + builder)
-        return
-    with pytest.raises(MatrixError) as error:
-        matrix_reader.parse(TEXT + builder)
-    assert "builder[0].features[0]: found" in str(error.value)
-    assert says in str(error.value)
-
-
 def test_every_key_is_in_the_reference_with_its_meaning() -> None:
     page = (PROJECT / "docs/reference/matrix.md").read_text()
     assert page == matrix_reference.page(PROJECT)
@@ -616,12 +594,11 @@ def test_every_key_is_in_the_reference_with_its_meaning() -> None:
             unexplained = {names.strip("`") for names, meaning in rows if not meaning}
             assert unexplained <= below, "each key has a meaning here or a table of its own"
     for header, keys in {
-        "matrix.toml": "publisher repository pin patch rule release work builder gpu cpu",
+        "matrix.toml": "publisher repository pin patch rule release gpu cpu",
         "[release.NAME.nixpkgs]": "pin retired config",
         "[[rule]]": "id when effect reason source checked until unconfirmed",
         "[release.NAME.build.closure_gib]": "gpu cpu",
         "[[release.NAME.group]]": "title kind platform gpu cpu folder blas",
-        "[[builder]]": "uri platforms key jobs speed features host_key",
         "[gpu.NAME]": "capability family hosts first_cuda last_cuda codegen_base driver"
         " source checked",
     }.items():

@@ -45,8 +45,7 @@ class Step(Struct, frozen=True, kw_only=True):
     reason: str
     digest: str
     derivation: Derivation | None = None
-    where: str = ""  #: the builder that it needs, empty if this machine can build it
-    builders: tuple[str, ...] = ()  #: all builders that Nix may hand it to
+    only_remote: bool = False  #: whether this machine cannot build it, and a remote builder may
     needs: str = ""  #: the name of the step that must be built before this one begins
     local_packages: str = ""  #: the local checkout that its CUDA packages come from
 
@@ -93,48 +92,28 @@ class BuildBackend:
 
     name: ClassVar[str]  #: the value of --backend, also in the ledger
     program: ClassVar[str]  #: the backend is available if this is on PATH
-    is_remote: ClassVar[bool] = False  #: whether --builders selects it
-    shares_process: ClassVar[bool] = False  #: whether one process builds all derivations
     wraps_derivation: ClassVar[bool] = False  #: whether results differ from the recipe's output
-    no_builder: ClassVar[str] = "--builders names machines that can"  #: why a step is skipped
 
     def __init__(self, settings: BuildSettings, matrix: Matrix, host: NixSettings) -> None:
         self.settings = settings
         self.matrix = matrix
         self.host = host
 
-    def builders(self, variant: Variant, derivation: Derivation | None) -> tuple[str, ...]:  # noqa: ARG002 - for others
-        """Return the addresses of other machines that may build a variant."""
-        return ()
-
-    def place(self, steps: Sequence[Step]) -> str:  # noqa: ARG002 - for others
-        """Return where these builds run, for the head of the plan; empty for this machine."""
-        return ""
-
-    def warnings(self, steps: Sequence[Step]) -> Iterator[str]:  # noqa: ARG002 - for others
-        """Yield what a user should know before these builds begin."""
-        yield from ()
-
     def obstacles(self, steps: Sequence[Step]) -> Iterator[str]:  # noqa: ARG002 - for others
         """Yield what prevents these builds, each with what to do."""
         yield from ()
 
-    def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
-        """Return the program for these steps: one, or all that share a process."""
+    def command(self, step: Step, cores: int) -> BuildCommand:
+        """Return the program that builds a step."""
         raise NotImplementedError
 
-    def reader(self, steps: Sequence[Step]) -> LogReader:
+    def reader(self, step: Step) -> LogReader:
         """Return a reader for the output of a new process."""
-        return TextLogReader(steps[0].package.package).read
+        return TextLogReader(step.package.package).read
 
     def owner(self, step: Step) -> str:
         """Return the derivation that the reader names in lines of this step."""
         return step.package.package
-
-    def finished(self, steps: Sequence[Step]) -> list[Step]:
-        """Return the steps whose result is in the store, also while their process still runs."""
-        there = valid_paths([step.derivation.output for step in steps if step.derivation])
-        return [s for s in steps if s.derivation and s.derivation.output in there]
 
     def outputs(self, step: Step, began: float, code: int) -> tuple[str, ...]:
         """Return the store paths of a finished step, which its result link protects.

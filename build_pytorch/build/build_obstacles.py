@@ -137,14 +137,14 @@ def not_evaluated(failures: Mapping[str, str]) -> Iterator[str]:
 
 
 def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
-    """Yield system features that recipes need and no machine has."""
-    if (here := backend.host.features) is None:
+    """Yield system features that recipes need and this machine lacks; a builder may have them."""
+    if (here := backend.host.features) is None or backend.settings.builders:
         return
     missing = grouped(
         (feature, step.id)
         for step in steps
-        if (drv := step.derivation) and not backend.builders(step.variant, drv)
-        for feature in set(drv.features) - set(here)
+        if step.derivation
+        for feature in set(step.derivation.features) - set(here)
     )
     for feature, ids in sorted(missing.items()):
         yield (
@@ -168,8 +168,8 @@ def _cpu() -> tuple[str, tuple[str, ...]]:
     return facts["model"] or "the CPU here", tuple(facts["flags"])
 
 
-def wrong_cpu(variant: Variant, matrix: Matrix) -> str:
-    """Return why this machine cannot build a variant, and which builders can, or an empty text.
+def wrong_cpu(variant: Variant) -> str:
+    """Return why this machine cannot build a variant, or an empty text.
 
     A build runs what it has built: tools in the source tree, and the import of torch at the end.
     Empty as well for another platform, which Nix emulates here, and for a CPU of unknown flags.
@@ -179,15 +179,9 @@ def wrong_cpu(variant: Variant, matrix: Matrix) -> str:
     missing = missing_cpu_flags(variant.cpu, flags) if flags and is_native else ()
     if not missing:
         return ""
-    feature = variant.cpu.builder_feature
-    able = [
-        builder.uri
-        for builder in matrix.builders
-        if variant.cpu.platform in builder.platforms and feature in {None, *builder.features}
-    ]
-    who = f"--builders matrix: {some(able)}" if able else "no [[builder]] has its builder_feature"
     why = f"{model} lacks {missing[0]}{' and others' if len(missing) > 1 else ''}"
-    return f"wrong CPU: a build runs what it compiles, and {why}; {who}; --force builds here"
+    fix = "--builders names others, --force builds here"
+    return f"wrong CPU: a build runs what it compiles, and {why}; {fix}"
 
 
 def _free_gib(place: Path) -> int:
@@ -272,7 +266,7 @@ def usable_cpus() -> int:
 def compiler_caches(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
     """Yield for each folder of the option `cache` whether builds use it, and what to change."""
     for folder in sorted({step.variant.release.build.cache for step in steps} - {""}):
-        if backend.is_remote:
+        if backend.settings.builders:
             said = ["each builder uses its own, if its nix.conf mounts the folder"]
         else:
             used = "builds use it; any build can put wrong objects into it"

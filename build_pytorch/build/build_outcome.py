@@ -36,7 +36,7 @@ class BuildState(StrEnum):
     BUILT = "built"
     FAILED = "failed"
     STOPPED = "stopped"  #: by a log rule
-    INTERRUPTED = "interrupted"  #: by the user, or for the sake of another build
+    INTERRUPTED = "interrupted"  #: by the user, or with --fail-fast for another build
     NOT_STARTED = "not started"  #: never in the ledger
 
 
@@ -66,7 +66,7 @@ def decide(
 ) -> BuildOutcome:
     """Decide what became of an attempt whose program ended with an exit code.
 
-    `was_ended`: the run ended the program, for a signal or for the sake of another build.
+    `was_ended`: the run ended the program, for a signal or with --fail-fast.
     """
     no_result = f"no error, and no new result-{attempt.step.name}; remove that link and run again"
     ending = f"exit code {code}" if code else no_result
@@ -112,7 +112,6 @@ def sentence(outcome: BuildOutcome) -> str:
     took = clock(outcome.seconds)
     if outcome.state is BuildState.BUILT:
         at = f" on {outcome.where}" if outcome.where else ""
-        at = at or (" here, on no builder" if outcome.step.builders else "")
         local = outcome.step.local_packages
         mark = f"; not for publishing: CUDA packages of {local}" if local else ""
         return f"{name}: built in {took}{at}: {', '.join(outcome.outputs)}{mark}"

@@ -65,7 +65,7 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
 
 
 def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettings) -> BuildPlan:
-    """Plan builds. Nothing is written, except derivations and a machines file for a backend.
+    """Plan builds. Nothing is written, except derivations.
 
     The variant of each companion is planned as well, and the companion waits for it.
     Raises BuildPytorchError if the store does not answer, and without a backend; in a dry run that
@@ -114,7 +114,7 @@ def _with_limits(plan: BuildPlan, results: _Results, there: set[str]) -> BuildPl
     """
     backend, building, obstacles = plan.backend, plan.builds, plan.obstacles
     settings, jobs = backend.settings, max(1, min(backend.settings.jobs, len(building)))
-    here = [step for step in building if not step.where] or building
+    here = [step for step in building if not step.only_remote] or building
     limits = tuple(dict.fromkeys(step.variant.build for step in here))
     if building and not obstacles:
         obstacles = tuple(_obstacles(building, backend, results, there, limits))
@@ -131,8 +131,8 @@ def _with_limits(plan: BuildPlan, results: _Results, there: set[str]) -> BuildPl
 
 def _estimates(plan: BuildPlan) -> dict[str, float]:
     """Return the seconds of builds here by name, as matrix.toml estimates them."""
-    here = [step for step in plan.builds if not step.builders]
-    return {s.name: 3600 * s.variant.build.core_hours / plan.cores for s in here if s.is_variant}
+    here = [s for s in plan.builds if s.is_variant and not s.only_remote]
+    return {s.name: 3600 * s.variant.build.core_hours / plan.cores for s in here}
 
 
 def _evaluated(
@@ -147,7 +147,6 @@ def _evaluated(
     settings, nothing = backend.settings, DerivationSet({}, {})
     if not (packages and process.which(store.NIX_INSTANTIATE)):
         return nothing, ()
-    write = write or (backend.shares_process and not settings.dry_run)
     try:
         return derivations.evaluate(settings.root, packages, write=write), ()
     except UnreachablePinError:
@@ -169,7 +168,7 @@ def _obstacles(
     yield from backend.obstacles(building)
     if not settings.force:
         yield from build_obstacles.stopped_results(building, results, there)
-        if local := len([step for step in building if not step.where]):
+        if local := len([step for step in building if not step.only_remote]):
             yield from build_obstacles.too_small(limits, min(settings.jobs, local), settings.cores)
 
 
@@ -177,12 +176,11 @@ def _warnings(
     building: Sequence[Step], backend: BuildBackend, limits: Sequence[Build]
 ) -> Iterator[str]:
     """Yield what a user should know before builds begin."""
-    local = [step for step in building if not step.where]
+    local = [step for step in building if not step.only_remote]
     yield from build_obstacles.local_packages(building)
     yield from build_obstacles.same_builds(building)
     if local and not backend.settings.cores:
         yield from build_obstacles.few_cores(limits, min(len(local), backend.settings.jobs))
-    yield from backend.warnings(building)
     yield from build_obstacles.compiler_caches(building, backend)
     yield from build_obstacles.left_folders(local)
 
@@ -260,9 +258,9 @@ def _step(
 
     `skipped`: why it is not built.
     """
-    action, reason, where = _decision(result, derivation, there, backend)
+    action, reason, only_remote = _decision(result, derivation, there, backend)
     if skipped:
-        action, reason, where = "skipped", skipped, ""
+        action, reason, only_remote = "skipped", skipped, False
     return Step(
         package=result.package,
         local_packages=derivations.local_checkout(result.variant) if action == "build" else "",
@@ -270,8 +268,7 @@ def _step(
         reason=reason,
         digest=result.digest,
         derivation=derivation,
-        where=where,
-        builders=backend.builders(result.variant, derivation) if action == "build" else (),
+        only_remote=only_remote,
     )
 
 
@@ -280,27 +277,24 @@ def _decision(
     derivation: Derivation | None,
     there: Collection[str],
     backend: BuildBackend,
-) -> tuple[Literal["build", "up to date", "skipped"], str, str]:
-    """Return the action, its reason, and the builder, empty for this machine."""
+) -> tuple[Literal["build", "up to date", "skipped"], str, bool]:
+    """Return the action, its reason, and whether only a remote builder can take it."""
     variant = result.variant
     system = derivation.system if derivation else variant.cpu.platform
     if _is_built(result):
-        return "up to date", "the store has the current recipe's result", ""
+        return "up to date", "the store has the current recipe's result", False
     if derivation and derivation.output in there and not result.local_packages:
-        return "build", "in the store already, only the link is missing", ""
+        return "build", "in the store already, only the link is missing", False
     unable = ""
     if system not in backend.host.systems:
-        unable = f"wrong platform: this machine builds no {system}; {backend.no_builder}"
-        if backend.is_remote and variant.cpu.builder_feature:
-            unable += f" and states {variant.cpu.builder_feature}"
+        unable = f"wrong platform: this machine builds no {system}; --builders names others"
     elif not backend.settings.force:
-        unable = build_obstacles.wrong_cpu(variant, backend.matrix)
-    where = next(iter(backend.builders(variant, derivation)), "") if unable else ""
-    if unable and not where:
-        return "skipped", unable, ""
+        unable = build_obstacles.wrong_cpu(variant)
+    if unable and not backend.settings.builders:
+        return "skipped", unable, False
     if result.local_packages:
-        return "build", f"built with the CUDA packages of {result.local_packages}", where
-    return "build", OTHER_RECIPE if result.stale else "not built yet", where
+        return "build", f"built with the CUDA packages of {result.local_packages}", bool(unable)
+    return "build", OTHER_RECIPE if result.stale else "not built yet", bool(unable)
 
 
 def _with_needs(steps: Sequence[Step]) -> Iterator[Step]:

@@ -1,4 +1,4 @@
-"""The programs of a run: builds, one or several in one Nix."""
+"""The programs of a run: each builds one step."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import re
 import shlex
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
@@ -41,14 +40,6 @@ KILLED: Final = (137, -9)  #: exit codes of a program that was killed: of shells
 _GIB: Final = 1 << 30
 
 
-class Ending(IntEnum):
-    """Why a program is ended before its own end; the higher one of two counts."""
-
-    NONE = 0
-    BY_RULE = 1  #: a line of an attempt matched a log rule
-    BY_RUN = 2  #: the user, or another build that failed
-
-
 class Attempt:
     """One try to build a step: its log and its progress."""
 
@@ -61,16 +52,14 @@ class Attempt:
         self.stopped: RuleMatch | None = None  #: the match for which the build is stopped
         self.lost_log = ""  #: why the log is incomplete: a full disk ends no build
         self.created = time.time()
-        self.is_shared = False  #: whether other steps are built in the same process
         self._started = time.monotonic()
         with files.write_errors(root / self.log):
             self._file = files.create_below(root, self.log)
 
     @property
     def seconds(self) -> float:
-        """Seconds that the build has taken; without waiting for its turn in a shared process."""
-        began = self.progress.began if self.is_shared else 0.0
-        return time.monotonic() - (began or self._started)
+        """Seconds since the attempt began."""
+        return time.monotonic() - self._started
 
     def write(self, lines: Sequence[str]) -> None:
         """Add lines to the log, unless a write has failed; escapes are shown."""
@@ -89,73 +78,59 @@ class Attempt:
 
 
 class BuildProcess:
-    """A program that builds one step, or all steps of a backend that shares its process.
-
-    `on_rule` is called as soon as a line of an attempt matches a rule that stops builds.
-    """
+    """A program that builds one step. It is ended as soon as a line matches a rule that stops."""
 
     def __init__(
         self,
         backend: BuildBackend,
-        attempts: Sequence[Attempt],
+        attempt: Attempt,
         command: BuildCommand,
-        on_rule: Callable[[BuildProcess, Attempt], None],
     ) -> None:
-        self.attempts = list(attempts)  #: those that are not concluded
+        self.attempt = attempt
         self.command = command
         self._least_free = psutil.virtual_memory().available  #: of the machine while it ran
         self._oom_kills = _oom_kills()
-        self.ending = Ending.NONE
-        self.has_ended = False
-        self.news = asyncio.Event()  #: set when another step has begun, and at the end
         self._root = backend.settings.root
-        self._all = tuple(attempts)
-        self._owners = {backend.owner(a.step): a for a in attempts}
-        self._read = backend.reader([a.step for a in attempts])
-        self._on_rule = on_rule
+        self._owner = backend.owner(attempt.step)
+        self._read = backend.reader(attempt.step)
         self._stop = asyncio.Event()
         self._kill = asyncio.Event()
-        for attempt in attempts:
-            attempt.is_shared = len(attempts) > 1
+
+    @property
+    def was_ended(self) -> bool:
+        """Whether the program was told to end, by a log rule or by the run."""
+        return self._stop.is_set()
 
     async def run(self) -> int:
         """Run the program to its end and return the exit code. Raises ToolError."""
         argv = [*self.command.argv, *self.command.hidden]
         helpers: list[asyncio.Task[None]] = []
         try:
-            for attempt in self._all:
-                attempt.write([f"$ {shlex.join(argv)}"])
+            self.attempt.write([f"$ {shlex.join(argv)}"])
             program = await StreamedProcess.start(argv, cwd=self._root, env=self.command.env)
             helpers += map(asyncio.create_task, (self._measure(), self._terminate(program)))
             code = await program.run(self._take)
             self._explain_kill(code)
             return code
         finally:
-            self.has_ended = True
-            self.news.set()
             for task in helpers:
                 task.cancel()
-            for attempt in self._all:
-                attempt.close()
+            self.attempt.close()
 
     def _take(self, lines: Sequence[bytes]) -> None:
-        """Put lines into the logs: of their own attempt, or of all that wait for a dependency."""
-        now = time.monotonic()
-        texts: dict[Attempt, list[str]] = {}
+        """Put lines into the log, those of dependencies with their name."""
+        attempt = self.attempt
+        texts: list[str] = []
         for line in (line for raw in lines for line in self._read(raw)):
-            owner = self._owners.get(line.derivation) if line.derivation else None
-            shown = named(line) if line.derivation and not owner else line
-            if line.began and owner:
-                self.news.set()
-            for attempt in [owner] if owner else self.attempts:
-                if shown.text:
-                    texts.setdefault(attempt, []).append(shown.text)
-                rule = attempt.progress.see(shown, now, own=owner is not None)
-                if rule and attempt.stopped is None:
-                    attempt.stopped = attempt.progress.latest
-                    self._on_rule(self, attempt)
-        for attempt, written in texts.items():
-            attempt.write(written)
+            is_own = bool(line.derivation) and line.derivation == self._owner
+            shown = named(line) if line.derivation and not is_own else line
+            if shown.text:
+                texts.append(shown.text)
+            rule = attempt.progress.see(shown, own=is_own)
+            if rule and attempt.stopped is None:
+                attempt.stopped = attempt.progress.latest
+                self.stop()
+        attempt.write(texts)
 
     async def _measure(self) -> None:
         while True:
@@ -163,7 +138,7 @@ class BuildProcess:
             await asyncio.sleep(_MEMORY_EVERY)
 
     def _explain_kill(self, code: int) -> None:
-        """Add to the logs of killed builds that memory was not short; the rule `killed` reads it.
+        """Add to the log of a killed build that memory was not short; the rule `killed` reads it.
 
         The kernel counts what it kills for lack of memory; daemons kill when little is left.
         """
@@ -172,24 +147,23 @@ class BuildProcess:
         if not is_counted or self._least_free < total / 4:
             return
         free = f"at least {self._least_free / _GIB:.1f} of {total / _GIB:.1f} GiB were free"
-        for attempt in self.attempts:
-            cause = attempt.progress.cause()
-            is_kill = cause.rule.id == OUT_OF_MEMORY if cause else code in KILLED
-            is_short = cause and re.search("memory|alloc", cause.text, re.IGNORECASE)
-            if is_kill and not is_short and not attempt.progress.where:
-                line = LogLine("", f"killed (signal 9); memory was not short: {free}")
-                attempt.write([line.text])
-                attempt.progress.see(line, time.monotonic(), own=True)
+        progress = self.attempt.progress
+        cause = progress.cause()
+        is_kill = cause.rule.id == OUT_OF_MEMORY if cause else code in KILLED
+        is_short = cause and re.search("memory|alloc", cause.text, re.IGNORECASE)
+        if is_kill and not is_short and not progress.where:
+            line = LogLine("", f"killed (signal 9); memory was not short: {free}")
+            self.attempt.write([line.text])
+            progress.see(line, own=True)
 
-    def stop(self, ending: Ending) -> None:
+    def stop(self) -> None:
         """End the program: SIGINT now, SIGTERM and SIGKILL if it goes on."""
-        self.ending = max(self.ending, ending)
         self._stop.set()
 
     def kill(self) -> None:
         """Kill the program as soon as it runs."""
         self._kill.set()
-        self.stop(Ending.BY_RUN)
+        self.stop()
 
     async def _terminate(self, program: StreamedProcess) -> None:
         await self._stop.wait()

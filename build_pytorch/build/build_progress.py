@@ -90,7 +90,6 @@ class BuildProgress:
         self.phase = ""
         self.done = 0
         self.total = 0  #: steps of the main run of ninja
-        self.began = 0.0  #: when the variant's own build began, on the caller's clock
         self.where = ""
         self.kept = ""  #: folder of the failed build that Nix kept
         self.tail: deque[str] = deque(maxlen=TAIL)
@@ -109,7 +108,7 @@ class BuildProgress:
     def begun_again(self) -> BuildProgress:
         """Return progress without what lines showed that the variant's own build did not write."""
         again = BuildProgress(self.variant)
-        again.tail, again.where, again.began = self.tail, self.where, self.began
+        again.tail, again.where = self.tail, self.where
         return again
 
     @property
@@ -117,13 +116,13 @@ class BuildProgress:
         """The last line."""
         return self.tail[-1].strip() if self.tail else ""
 
-    def see(self, line: LogLine, now: float, *, own: bool) -> LogRule | None:
+    def see(self, line: LogLine, *, own: bool) -> LogRule | None:
         """Take in a line. Return the rule for which the build has to be stopped, or None.
 
         `own`: the variant's own build wrote it, not a dependency or Nix. Never raises.
         """
         if own and line.began:
-            self.where, self.began, self.phase = line.where, now, "starting"
+            self.where, self.phase = line.where, "starting"
             self._forget_ends()
         if own and line.phase:
             self._enter(line.phase.removesuffix("Phase"))
@@ -298,7 +297,7 @@ def diagnose(lines: Iterable[bytes], package: Package | None) -> LogDiagnosis:
                 matches.clear()
             if reader.is_of_others(line):
                 continue
-            rule = progress.see(line, float(number), own=line.derivation == name)
+            rule = progress.see(line, own=line.derivation == name)
             if not (headline[1] and progress.first_error.text.startswith(headline[1])):
                 headline = (number, "")
             headline = (headline[0], progress.first_error.text)

@@ -30,15 +30,12 @@ from build_pytorch.build.build_outcome import (
     sentence,
 )
 from build_pytorch.build.build_plan import BuildPlan
-from build_pytorch.build.build_process import Attempt, BuildProcess, Ending
+from build_pytorch.build.build_process import Attempt, BuildProcess
 from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.results import evidence
 
 _TICK: Final = 0.25  #: seconds between two updates of the display; events end the wait earlier
-_LOOK: Final = 10.0  #: seconds between two looks for finished steps of a process that goes on
 _RETRY_SECONDS = 30.0  #: seconds before the first retry of a download
-_MOST_DISCARDED: Final = 900.0
-"""Combined build seconds of others that may be discarded to stop one build in a shared process."""
 
 
 class RunState(IntEnum):
@@ -61,10 +58,7 @@ class BuildRun:
         self._display = display
         self._say = display.say
         self._record = BuildRecord(settings.root, plan.backend.name, display.say)
-        is_shared = plan.backend.shares_process
-        self._schedule = schedule.Schedule(
-            plan.builds, plan.jobs, plan.cores, _RETRY_SECONDS, is_shared=is_shared
-        )
+        self._schedule = schedule.Schedule(plan.builds, plan.jobs, plan.cores, _RETRY_SECONDS)
         self._processes: dict[BuildProcess, asyncio.Task[None]] = {}
         self._numbers = itertools.count(1)
         self._state = RunState.BUILDING
@@ -113,103 +107,61 @@ class BuildRun:
             self._stop_all()
 
     def _attempts(self) -> list[Attempt]:
-        return [attempt for process in self._processes for attempt in process.attempts]
+        return [process.attempt for process in self._processes]
 
     def _begin(self) -> None:
         while self._state is RunState.BUILDING:
             running = [attempt.step for attempt in self._attempts()]
             ended = [o.step.variant for o in self.outcomes.values() if o.step.is_variant]
-            steps = self._schedule.take(time.monotonic(), running, ended, len(self._processes))
-            if not steps:
+            step = self._schedule.take(time.monotonic(), running, ended)
+            if step is None:
                 return
-            root = self.settings.root
-            changed = [s for s in steps if evidence.recipe_digest(root, s.package) != s.digest]
-            self._put_off(changed, "its recipe has changed since the plan; run again")
-            for step in changed:
+            if evidence.recipe_digest(self.settings.root, step.package) == step.digest:
+                self._start(step)
+            else:
+                self._put_off([step], "its recipe has changed since the plan; run again")
                 self._say(sentence(self.outcomes[step.name]))
-            if planned := [step for step in steps if step not in changed]:
-                self._start(planned)
 
-    def _start(self, steps: Sequence[Step]) -> None:
-        attempts = [Attempt(self.settings.root, step, next(self._numbers)) for step in steps]
-        cores = min(map(self._schedule.cores, steps))
-        command = self.plan.backend.command(steps, self.plan.jobs, cores)
+    def _start(self, step: Step) -> None:
+        attempt = Attempt(self.settings.root, step, next(self._numbers))
+        cores = self._schedule.cores(step)
+        command = self.plan.backend.command(step, cores)
         self._say(f"$ {shlex.join(command.argv)}")
-        for attempt in attempts:
-            self._record.started(attempt, self._schedule.cores(attempt.step))
-        process = BuildProcess(self.plan.backend, attempts, command, self._on_rule)
+        self._record.started(attempt, cores)
+        process = BuildProcess(self.plan.backend, attempt, command)
         task = asyncio.create_task(self._build(process))
         task.add_done_callback(lambda _: self._news.set())
         self._processes[process] = task
 
     async def _build(self, process: BuildProcess) -> None:
-        """Run a process, and conclude its attempts as they end.
-
-        An error fails the attempts that it concerns, and no other build.
-        """
-        early = asyncio.create_task(self._conclude_finished(process))
-        code, failure = 0, None
+        """Run a process and conclude its attempt. An error fails it, and no other build."""
+        attempt = process.attempt
         try:
             code = await process.run()
-        except Exception as error:  # noqa: BLE001 - of any kind
-            failure = error
-        with contextlib.suppress(Exception):  # a step that it did not conclude is concluded below
-            await early
-        for attempt in list(process.attempts):
-            problem: Exception | None = failure
-            try:
-                if not problem:
-                    await self._conclude(process, attempt, code)
-            except Exception as error:  # noqa: BLE001 - of any kind
-                problem = error
-            if problem:
-                is_expected = isinstance(problem, BuildPytorchError)
-                what = "" if is_expected else f"internal error: {type(problem).__name__}: "
-                outcome = outcome_of(attempt, BuildState.FAILED, f"{what}{problem}")
-                self._record.ended(attempt, outcome)
-                self._report(outcome)
+            await self._conclude(process, code)
+        except Exception as problem:  # noqa: BLE001 - of any kind
+            is_expected = isinstance(problem, BuildPytorchError)
+            what = "" if is_expected else f"internal error: {type(problem).__name__}: "
+            outcome = outcome_of(attempt, BuildState.FAILED, f"{what}{problem}")
+            self._record.ended(attempt, outcome)
+            self._report(outcome)
 
-    async def _conclude_finished(self, process: BuildProcess) -> None:
-        """Conclude the finished steps of a shared process, which reports only at its end."""
-        while len(process.attempts) > 1:
-            await _wait_for(process.news, _LOOK)
-            if process.has_ended:
-                return
-            begun = {id(a.step): a for a in process.attempts if a.progress.began and not a.stopped}
-            steps = [attempt.step for attempt in begun.values()]
-            for step in await asyncio.to_thread(self.plan.backend.finished, steps):
-                if not process.has_ended:
-                    process.attempts.remove(begun[id(step)])  # late lines still reach its log
-                    await self._conclude(process, begun[id(step)], 0)
-
-    def _on_rule(self, process: BuildProcess, attempt: Attempt) -> None:
-        """Stop a build that matched a rule, unless too much work of others would be lost."""
-        others = [a for a in process.attempts if a is not attempt and not a.stopped]
-        if attempt.stopped and sum(other.seconds for other in others) > _MOST_DISCARDED:
-            name, meaning = attempt.step.id, attempt.stopped.rule.meaning
-            self._say(f"{name}: {meaning}; not stopped, because others share its process")
-        else:
-            process.stop(Ending.BY_RULE)
-
-    async def _conclude(self, process: BuildProcess, attempt: Attempt, code: int) -> None:
+    async def _conclude(self, process: BuildProcess, code: int) -> None:
         """Decide what became of an attempt and record it, then repeat it or report it."""
-        step, created = attempt.step, attempt.created
-        outputs = await asyncio.to_thread(self.plan.backend.outputs, step, created, code)
-        outcome = decide(attempt, code, outputs, was_ended=process.ending is not Ending.NONE)
+        attempt = process.attempt
+        outputs = await asyncio.to_thread(
+            self.plan.backend.outputs, attempt.step, attempt.created, code
+        )
+        outcome = decide(attempt, code, outputs, was_ended=process.was_ended)
         self._record.ended(attempt, outcome)
-        if not self._is_repeated(process, outcome):
+        if not self._is_repeated(outcome):
             if outcome.cause == HASH_MISMATCH:
                 self.fixable.append(self.settings.root / attempt.log)
             self._report(outcome)
 
-    def _is_repeated(self, process: BuildProcess, outcome: BuildOutcome) -> bool:
-        """Put a step back that another build interrupted, or whose failure may pass."""
+    def _is_repeated(self, outcome: BuildOutcome) -> bool:
+        """Put a step back whose failure may pass."""
         step, rule = outcome.step, outcome.rule
-        if outcome.state is BuildState.INTERRUPTED:
-            is_repeated = process.ending is not Ending.BY_RUN and not self.settings.fail_fast
-            if is_repeated:
-                self._schedule.put_back(step)
-            return is_repeated
         may_pass = outcome.state is BuildState.FAILED and self._state is RunState.BUILDING
         how = self._schedule.retry(step, rule, time.monotonic()) if rule and may_pass else ""
         if rule and how:
@@ -248,7 +200,7 @@ class BuildRun:
 
     def _stop_all(self) -> None:
         for process in self._processes:
-            process.stop(Ending.BY_RUN)
+            process.stop()
 
 
 async def _wait_for(news: asyncio.Event, seconds: float) -> None:

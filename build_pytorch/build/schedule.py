@@ -3,7 +3,7 @@
 A companion waits for its variant. Companions, which take minutes, begin before variants.
 
 The first variant of each group is its canary: a fault that all recipes of the group share shows
-there first. CPU-only variants come last.
+there first: its siblings wait for it. CPU-only variants come last.
 """
 
 from __future__ import annotations
@@ -52,29 +52,18 @@ def kind_of(package: Package) -> tuple[str, str, str]:
     return *kind(package.variant), name
 
 
-def next_of(
-    pending: Sequence[Variant], running: Sequence[Variant], ended: Sequence[Variant]
-) -> Variant | None:
-    """Return the pending variant to begin now, or None: siblings wait for their canary."""
-    waiting_for = {kind(v) for v in running} - {kind(v) for v in ended}
-    return next((v for v in pending if kind(v) not in waiting_for), None)
-
-
 class Schedule:
     """The steps that wait, with their cores and retries.
 
     `retry_seconds` pass before the first retry of a download; each further one waits twice as
-    long. `is_shared`: one process builds all steps of a builder that have what they need.
+    long.
     """
 
-    def __init__(
-        self, steps: Iterable[Step], jobs: int, cores: int, retry_seconds: float, *, is_shared: bool
-    ) -> None:
+    def __init__(self, steps: Iterable[Step], jobs: int, cores: int, retry_seconds: float) -> None:
         self.waiting = list(steps)
         self._jobs = jobs
         self._default_cores = cores
         self._retry_seconds = retry_seconds
-        self._is_shared = is_shared
         self._cores: dict[object, int] = {}  #: by kind, after it needed too much memory
         self._begun: dict[str, int] = {}  #: cores with which steps began
         self._tries: Counter[tuple[str, str]] = Counter()
@@ -84,32 +73,25 @@ class Schedule:
         """Return the compile jobs that a step may use."""
         return self._cores.get(kind_of(step.package), self._default_cores)
 
-    def take(
-        self, now: float, running: Sequence[Step], ended: Sequence[Variant], processes: int
-    ) -> list[Step]:
-        """Remove and return the steps that a new process builds now; empty: wait.
+    def take(self, now: float, running: Sequence[Step], ended: Sequence[Variant]) -> Step | None:
+        """Remove and return the step that a new process builds now; None: wait.
 
         `ended`: the variants of which a build has ended, not only of a companion.
         """
-        if not self._is_shared and processes >= self._jobs:
-            return []
+        if len(running) >= self._jobs:
+            return None
         missing = {step.name for step in (*self.waiting, *running)}
         ready = [step for step in self.waiting if step.needs not in missing]
         due = [step for step in ready if now >= self._not_before.get(step.name, 0.0)]
-        if self._is_shared:  # one process for each builder, and for each set of those that fit
-            busy = {step.where for step in (*running, *(s for s in ready if s not in due))}
-            free = [step for step in due if step.where not in busy]
-            taken = [s for s in free if (s.where, s.builders) == (free[0].where, free[0].builders)]
-        elif not (taken := [step for step in due if not step.is_variant][:1]):
-            building = [step.variant for step in running if step.is_variant]
-            chosen = next_of([step.variant for step in due], building, ended)
-            taken = [step for step in due if step.variant is chosen]
-        self._begun |= {step.name: self.cores(step) for step in taken}
-        return self._remove(lambda step: step in taken)
-
-    def put_back(self, step: Step) -> None:
-        """Build a step again, before the others."""
-        self.waiting.insert(0, step)
+        taken = next((step for step in due if not step.is_variant), None)
+        if taken is None:
+            waiting_for = {kind(s.variant) for s in running if s.is_variant}
+            waiting_for -= {kind(variant) for variant in ended}
+            taken = next((step for step in due if kind(step.variant) not in waiting_for), None)
+        if taken is not None:
+            self._begun[taken.name] = self.cores(taken)
+            self.waiting.remove(taken)
+        return taken
 
     def retry(self, step: Step, rule: LogRule, now: float) -> str:
         """Put a failed step back if its rule allows another try. Return how, or an empty text."""
@@ -119,7 +101,7 @@ class Schedule:
         tries, cores = self._tries[step.name, rule.id], self._begun.get(step.name, self.cores(step))
         if tries > _RETRIES[rule.retry] or (rule.retry == "fewer-cores" and cores <= 1):
             return ""
-        self.put_back(step)
+        self.waiting.insert(0, step)
         if rule.retry == "fewer-cores":
             fewer = min(self.cores(step), cores // 2)
             self._cores[kind_of(step.package)] = fewer

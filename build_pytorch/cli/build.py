@@ -64,7 +64,7 @@ class StepRow(Struct, frozen=True, kw_only=True):
     package: str
     action: str
     reason: str
-    where: str
+    only_remote: bool
     derivation: str | None
     hours: float | UnsetType = UNSET  #: that a build is expected to take
     hours_from: str | UnsetType = UNSET  #: earlier builds, or the estimate
@@ -95,7 +95,7 @@ def _settings(options: BuildOptions) -> BuildSettings:
     """Return how to build. Raises BuildPytorchError for options that contradict each other."""
     if options.keep_going and options.fail_fast:
         raise BuildPytorchError("--keep-going and --fail-fast: choose one")
-    backends.fitting(options.backend, is_remote=bool(options.builders))
+    backends.fitting(options.backend, options.builders)
     values = {name: getattr(options, name) for name in BuildSettings.__struct_fields__}
     return BuildSettings(**values)
 
@@ -195,15 +195,13 @@ def _fix(root: Path, logs: Sequence[Path], screen: Screen) -> bool:
 
 def _print_plan(screen: Screen, plan: BuildPlan, *, verbose: bool) -> None:
     how = f"{plan.backend.name}, {plan.jobs} at once"
-    if where := plan.backend.place(plan.builds):
-        how += f", {where}"
-    elif plan.cores:
+    if plan.cores:
         how += f", {counted(plan.cores, 'core')} each, about {plan.hours:.1f} hours in all"
         how += " (estimate)" if any(not usual.builds for usual in plan.usual.values()) else ""
         how += f"; {plan.memory:.0f} GiB of memory and {plan.disk:.0f} GiB of disk needed"
     screen.fold("Plan: ", how, "bold")
-    at = {s.where: f" on {s.where}" if s.where else "" for s in plan.steps}
-    rows = [(s.action, s.id, s.reason + at[s.where]) for s in plan.steps]
+    at = {True: ", on a remote builder", False: ""}
+    rows = [(s.action, s.id, s.reason + at[s.only_remote]) for s in plan.steps]
     screen.plan(rows, _COLOURS, verbose=verbose)
     for warning in plan.warnings:
         screen.fold("  note        ", warning, "yellow", indent=14)
@@ -244,7 +242,7 @@ def _fields(step: Step, usual: UsualTime | None, outcome: BuildOutcome | None) -
     fields: dict[str, Any] = {
         "action": step.action,
         "reason": step.reason,
-        "where": step.where,
+        "only_remote": step.only_remote,
         "derivation": step.derivation.drv_path if step.derivation else None,
     }
     if usual:

@@ -161,7 +161,7 @@ class BuildOptions(SomeOptions, frozen=True):
     cores: Annotated[
         int, "N", "compile jobs of each build (default: by memory)", Meta(ge=0, le=4096)
     ] = 0
-    builders: Annotated[str, "FILE", "remote builders: a file in Nix's format, or `matrix`"] = ""
+    builders: Annotated[str, "SPEC", "remote builders, handed to Nix: @FILE, or lines of one"] = ""
     dry_run: Annotated[bool, "show the plan and its hours, and build nothing"] = False
     keep_going: Annotated[bool, "continue after a failure (default)"] = False
     fail_fast: Annotated[bool, "stop everything at the first failure"] = False

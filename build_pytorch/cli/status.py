@@ -35,7 +35,7 @@ from build_pytorch.cli.failures import (
     place,
 )
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.matrix.model import CompanionPackage
 from build_pytorch.results.package_selection import chosen_states
 from build_pytorch.results.package_state import (
     BuiltState,
@@ -106,7 +106,7 @@ def run(options: StatusOptions) -> int:
         at=now.isoformat(timespec="seconds"),
         totals=_totals([state for state in states if state.package is state.variant]),
         failures=failures,
-        next=tuple(_next(matrix, states, failures)),
+        next=tuple(_next(states, failures)),
         variants=_rows((s for s in states if s.package is s.variant), options.sort, now),
         companions=_rows((s for s in states if s.package is not s.variant), options.sort, now),
     )
@@ -174,7 +174,7 @@ def _totals(states: Sequence[PackageState]) -> dict[OverallState, int]:
     return {state: found[state] for state in OverallState if state in found}
 
 
-def _next(matrix: Matrix, states: Sequence[PackageState], failures: Sequence[Failure]) -> list[str]:
+def _next(states: Sequence[PackageState], failures: Sequence[Failure]) -> list[str]:
     """Return the commands that lead on: the first that applies, with what follows it."""
     if any(not state.digest for state in states):
         return ["invoke all"]
@@ -183,7 +183,7 @@ def _next(matrix: Matrix, states: Sequence[PackageState], failures: Sequence[Fai
         is_test = failures[0].cause in {"smoke test", "inspection"}
         command = "show" if is_test else "diagnose"
         failed = (state for state in states if state.overall is OverallState.FAILED)
-        is_here = not all(wrong_cpu(state.variant, matrix) for state in failed)
+        is_here = not all(wrong_cpu(state.variant) for state in failed)
         again = ["invoke build --failed"] if is_here else []
         return [f"invoke {command} {failures[0].packages[0]}", *again]
     if OverallState.BUILT in by_state:

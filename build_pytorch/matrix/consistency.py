@@ -74,7 +74,6 @@ def contradictions(spec: MatrixFile) -> Iterator[Fault]:
     yield from _pins(spec)
     yield from _rules(spec)
     yield from _codegen_rules(spec)
-    yield from _builder_features(spec)
     sizes = [(len(g.gpu) or 1) * len(g.cpu) for r in spec.release.values() for g in r.group]
     if sum(sizes) > _MOST_VARIANTS:
         yield ("release",), wrong(f"{sum(sizes)} variants", f"{_MOST_VARIANTS} at most")
@@ -156,18 +155,6 @@ def _codegen_rules(spec: MatrixFile) -> Iterator[Fault]:
             found = f"{quoted(gpu.codegen_base)} without a rule that reads it"
             allowed = f'"{key}" in when.gpu of a rule with the fix codegen-condition'
             yield ("gpu", key, "codegen_base"), wrong(found, allowed)
-
-
-def _builder_features(spec: MatrixFile) -> Iterator[Fault]:
-    """A builder states its CPU by builder_feature of ISAs; a name that no ISA has is a mistake."""
-    for index, builder in enumerate(spec.builder):
-        isas = [cpu for cpu in spec.cpu.values() if cpu.platform in builder.platforms]
-        known = [cpu.builder_feature for cpu in isas if cpu.builder_feature]
-        for number, feature in enumerate(builder.features):
-            if feature.startswith("gccarch-") and feature not in known:
-                allowed = f"builder_feature of a CPU ISA of its platforms: {', '.join(known)}"
-                what = wrong(quoted(feature), f"{allowed}{near_miss(feature, known)}")
-                yield ("builder", index, "features", number), what
 
 
 def collisions(

@@ -133,12 +133,8 @@ Content = Annotated[str, like("[A-Za-z0-9][A-Za-z0-9_.+-]*", _CONTENT, _PATH)]
 _FEATURE: Final = "[a-z0-9][a-z0-9_.-]*"
 SystemFeature = Annotated[str, like(_FEATURE, "a system feature such as gccarch-x86-64-v3")]
 Macro = Annotated[str, like("__[A-Z][A-Z0-9_]*", "a predefined macro such as __AVX512BF16__")]
-_SSH: Final = r"ssh(-ng)?://[A-Za-z0-9][A-Za-z0-9@._:-]*(\?[A-Za-z0-9._=&/%:-]+)?"
-BuilderUri = Annotated[str, like(_SSH, "an address such as ssh://nix@thor.example.org")]
-KeyFile = Annotated[str, like("/[A-Za-z0-9._/-]+", "the absolute path of an SSH private key")]
 _ABSOLUTE: Final = "(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*"
 CacheFolder = Annotated[str, like(_ABSOLUTE, "the absolute path of a folder, or empty")]
-Base64 = Annotated[str, like("[A-Za-z0-9+/]+={0,2}", "a key in base64")]
 
 Size = Annotated[float, Meta(gt=0, le=65536, description="a size in GiB")]
 Hours = Annotated[float, Meta(gt=0, le=10000, description="hours above 0, up to 10000")]

@@ -93,7 +93,6 @@ def parse(
         pins=spec.pin,
         patches=spec.patch,
         rules=spec.rule,
-        builders=spec.builder,
         variants=variants,
         companions=companions,
         notes=(),

@@ -24,7 +24,6 @@ from build_pytorch.matrix.source_tables import (
 )
 from build_pytorch.matrix.tables import (
     Build,
-    Builder,
     CpuIsa,
     GpuArchitecture,
     Group,
@@ -401,7 +400,6 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     pins: dict[str, Pin]
     patches: dict[str, Patch]
     rules: tuple[Rule, ...]
-    builders: tuple[Builder, ...]
     variants: tuple[Variant, ...]
     companions: tuple[CompanionPackage, ...]
     """The companions of all variants, in the order of the variants."""

@@ -134,25 +134,6 @@ class Build(TomlTable, frozen=True, kw_only=True):
         return max(1, min(fitting, cpus, self.max_jobs))
 
 
-class Builder(TomlTable, frozen=True, kw_only=True):
-    """A remote build machine: a line of Nix's machines file (Nix manual, "Remote builds")."""
-
-    uri: ft.BuilderUri  #: SSH address of the machine
-    platforms: ft.NonEmptyPlatforms  #: platforms that it builds for
-    key: ft.KeyFile | None = None  #: SSH private key on this machine
-    jobs: ft.Jobs = 1  #: number of builds that it runs at once
-    speed: ft.Jobs = 1  #: speed relative to other builders
-    features: tuple[ft.SystemFeature, ...] = ()  #: system features that it offers
-    host_key: ft.Base64 | None = None  #: public SSH host key in base64
-
-    @property
-    def line(self) -> str:
-        """The machine as a line of Nix's machines file."""
-        limits = f"{self.jobs} {self.speed} {','.join(self.features) or '-'} -"
-        words = (self.uri, ",".join(self.platforms), self.key or "-", limits, self.host_key or "")
-        return " ".join(words).rstrip()
-
-
 class Group(TomlTable, frozen=True, kw_only=True):
     """A block of variants: each of its GPU architectures with each of its CPU ISAs."""
 
@@ -294,6 +275,5 @@ class MatrixFile(TomlTable, frozen=True, kw_only=True):
     patch: dict[ft.Key, Patch] = {}
     rule: tuple[Rule, ...] = ()
     release: Annotated[dict[ft.Key, Release], ft.filled("release", "table")]
-    builder: tuple[Builder, ...] = ()
     gpu: dict[ft.Key, GpuArchitecture] = {}
     cpu: Annotated[dict[ft.Key, CpuIsa], ft.filled("CPU ISA", "table")]

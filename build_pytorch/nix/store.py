@@ -100,20 +100,9 @@ def sizes(paths: Sequence[str]) -> list[int]:
     return [int(size) for size in answer.stdout.split()]
 
 
-def add_root(output: str, link: Path) -> None:
-    """Link a valid store path and protect it from garbage collection. Raises ToolError."""
-    process.capture([NIX_STORE, "--realise", output, "--add-root", str(link), "--indirect"])
-
-
 def build_argv(recipe: str, link: str, cores: int) -> list[str]:
     """Return the command that builds a recipe; both paths are relative to its folder."""
     return [NIX_BUILD, recipe, "--out-link", link, "--cores", str(cores)]
-
-
-def realise_argv(drvs: Sequence[str], *, jobs: int, cores: int, builders: str) -> list[str]:
-    """Return the command that builds derivations on `builders` (syntax of nix.conf)."""
-    limits = ["--max-jobs", str(jobs), "--cores", str(cores)]
-    return [NIX_STORE, "--realise", *drvs, "--keep-going", *limits, "--builders", builders]
 
 
 def evaluate_argv(expression: str) -> list[str]:
