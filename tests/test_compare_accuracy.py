@@ -1,8 +1,4 @@
-"""How good `invoke compare` is: real processes on a busy machine, with a stand-in for torch.
-
-`PYTHONPATH=.:tests python tests/test_compare_accuracy.py` prints the figures of a quiet machine in
-five minutes: how often ten percent and half of the threads are found, and that equal is equal.
-"""
+"""How good `invoke compare` is: real processes on a busy machine, with a stand-in for torch."""
 
 from __future__ import annotations
 
@@ -12,10 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import zipfile
-from collections import Counter
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -234,27 +228,3 @@ def test_a_wheel_is_installed_once_and_its_size_is_shown(
     with pytest.raises(ToolError, match=r"wheel:2.8.0: cannot be installed: .*[Nn]o "):
         wheel(tmp_path, "wheel:2.8.0", version, said.append)
     assert not list((tmp_path / ".build-pytorch/wheels").glob("2.8.0-*/complete"))
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        (place / "torch").mkdir()
-        (place / "torch/__init__.py").write_text(STAND_IN)
-        same = build(place, FACTOR="10")
-        half = build(place, FACTOR="10", HALVED=str(CORES // 2))
-        for title, other, cores, rounds, count in (
-            ("10 % slower, 1 thread", build(place, FACTOR="11"), 1, 16, 10),
-            ("equal builds, 1 thread", same, 1, 8, 5),
-            ("equal builds, all cores", same, CORES, 8, 5),
-            ("half of the threads", half, CORES, 8, 3),
-        ):
-            runs = [compared(other, same, cores, rounds) for _ in range(count)]
-            words = [verdicts(run) for run in runs]
-            slower = sum(Verdict.SLOWER in found for found in words)
-            failed = sum(judged([run])[0] == "failed" for run in runs)
-            total = Counter(verdict for found in words for verdict in found)
-            print(
-                f"{title}: slower in {slower} of {count} runs; {dict(total)}; failed: {failed}",
-                flush=True,
-            )
