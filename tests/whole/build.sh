@@ -8,7 +8,7 @@ export PATH=/usr/bin:/bin HOME=/homeless-shelter LC_ALL=C.UTF-8 SOURCE_DATE_EPOC
 
 case $name in
 *-pytorch26-*) ;;
-pytorch-v*-with-submodules)
+pytorch-v*-with-submodules | source)
     cp -r --no-preserve=mode,ownership /src/pytorch-*/ "$out"
     # What Debian changed: the version has +debian, and ninja writes commands in place of objects
     sed -i "s/ + '+debian'//" "$out/tools/generate_torch_version.py"
@@ -47,6 +47,14 @@ patch-for-torch-*.patch) # nixpkgs' own for this version: here none
         mkdir -p "${!output}"
         ln -s /usr/bin "${!output}/bin"
         case $name in
+        # CUDA as cuda.sh made it, where each package has the files of all
+        cuda*-cuda_cccl-*)
+            ln -s /opt/cuda/include/cccl "${!output}/include"
+            ;;
+        cuda*)
+            rm "${!output}/bin"
+            ln -s /opt/cuda/* "${!output}"
+            ;;
         openblas-*)
             ln -s /usr/lib/x86_64-linux-gnu/openblas-openmp "${!output}/lib"
             ln -s /usr/include/x86_64-linux-gnu/openblas-openmp "${!output}/include"
@@ -60,6 +68,22 @@ patch-for-torch-*.patch) # nixpkgs' own for this version: here none
     ;;
 esac
 
+# As stdenv's, with the one option that the hooks use
+substituteInPlace() {
+    local file=$1 text
+    text=$(cat "$file" && echo x)
+    shift
+    while [ $# -gt 0 ]; do
+        [ "$1" = --replace-fail ] || { echo "substituteInPlace: no option $1" >&2 && return 1; }
+        if [[ $text != *"$2"* ]]; then
+            echo "substituteStream() in derivation $name: ERROR: pattern $2 doesn't match anything in file '$file'" >&2
+            return 1
+        fi
+        text=${text//"$2"/"$3"}
+        shift 3
+    done
+    printf %s "${text%x}" >"$file"
+}
 runHook() { eval "${!1-}"; }
 # Nix shows the phase of its structured log where a builder writes it there
 showPhase() {
@@ -83,6 +107,15 @@ export CC=$NIX_BUILD_TOP/wrapper/gcc CXX=$NIX_BUILD_TOP/wrapper/g++
 seed=${NIX_OUTPATH_USED_AS_RANDOM_SEED:-$out}
 seed=${seed##*/}
 export NIX_CFLAGS_COMPILE="${NIX_CFLAGS_COMPILE-} -frandom-seed=${seed:0:10}"
+
+# The hooks of nixpkgs that bring CMake to its inputs, and nvcc to the compiler
+for input in $nativeBuildInputs $buildInputs; do
+    [[ ${input##*/} == *-cuda* ]] || continue
+    CMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH:+$CMAKE_PREFIX_PATH:}$input
+    [[ ${input##*/} != *-cuda_nvcc-* ]] || PATH=$input/bin:$PATH
+    export CMAKE_PREFIX_PATH CUDAHOSTCXX=$CXX
+    export NVCC_PREPEND_FLAGS="--compiler-bindir=$CXX -Xfatbin=-compress-all"
+done
 
 default_unpackPhase() {
     echo "unpacking source archive $src"

@@ -9,14 +9,24 @@ in
   __functionArgs = builtins.functionArgs torch;
   __functor = _: arguments:
     let
-      inherit (arguments) blas lib python;
+      inherit (arguments) blas config cudaPackages lib python;
       isMkl = blas.implementation == "mkl";
+      isCuda = arguments.cudaSupport or config.cudaSupport;
       off = names: lib.genAttrs names (_: "0");
       on = names: lib.genAttrs names (_: "1");
     in
     (torch arguments).overrideAttrs (old: {
       postPatch = ''
         sed -i -e "/from __future__ import/d" **.py
+      ''
+      # Debian forces an NVTX that CUDA 13 has no more, and has no CUTLASS in its sources. PyTorch
+      # 2.6.0 is older than CUDA 13. Gloo and TensorPipe of Debian are without CUDA.
+      + lib.optionalString isCuda ''
+        rm cmake/Modules/FindCUDAToolkit.cmake
+        patch -R -p1 <debian/patches/2300-torch-cuda-no-use-nvtx3.patch
+        patch -p1 <${builtins.path { path = ./cuda13.patch; }}
+        mkdir third_party/cutlass
+        ln -s /opt/cutlass/include /opt/cutlass/tools third_party/cutlass
       '';
       env = old.env
         // on [ "USE_SYSTEM_LIBS" "USE_DISTRIBUTED" "USE_GLOO" "USE_TENSORPIPE" "USE_KINETO" "USE_XNNPACK" ]
@@ -33,7 +43,9 @@ in
           LDFLAGS = "-Wl,-rpath,${blas.provider}/lib"; # as the linker's wrapper of nixpkgs
           MKLROOT = blas.provider;
           MKL_THREADING = "OMP";
-        });
+        })
+        # No MAGMA for CUDA 13 can be had without nixpkgs
+        // lib.optionalAttrs isCuda (off [ "USE_MAGMA" ]);
 
       # The outputs of nixpkgs
       postInstall = ''

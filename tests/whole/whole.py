@@ -24,9 +24,14 @@ HERE: Final = Path(__file__).resolve().parent
 PROJECT: Final = HERE.parents[1]
 MODEL: Final = PROJECT / "build_pytorch/verify/nixpkgs_model"
 GROUP: Final = "nixbld"
-BUILDER: Final = (
-    '{ builder = "/bin/bash"; args = [ ./build.sh ./python.sh ]; checksHashes = _: false; }\n'
-)
+# Its files by their contents: with other files of the model, packages keep their paths, which are
+# in the keys of the compiler cache.
+BUILDER: Final = """{
+  builder = "/bin/bash";
+  args = map (path: builtins.path { inherit path; }) [ ./build.sh ./python.sh ];
+  checksHashes = _: false;
+}
+"""
 
 
 def state_folder() -> Path:
@@ -39,9 +44,8 @@ def make_nixpkgs(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(MODEL, folder)
     (folder / "torch.nix").rename(folder / "model-torch.nix")
-    shutil.copy(HERE / "torch.nix", folder)
-    shutil.copy(HERE / "build.sh", folder)
-    shutil.copy(HERE / "python.sh", folder)
+    for name in ("torch.nix", "build.sh", "python.sh", "cuda13.patch"):
+        shutil.copy(HERE / name, folder)
     (folder / "builder.nix").write_text(BUILDER)
     for name, old, new in (
         ("packages.nix", "mkl-2023.1.0", "mkl-2024.2.2"),
