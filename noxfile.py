@@ -130,7 +130,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def whole(session: nox.Session) -> None:
-    """Build a whole PyTorch for CPUs, hours; after --: variants, then options of invoke build."""
+    """Build a whole PyTorch, hours; after --: variants, then options of invoke build."""
     _install(session)
     names = ("BUILD_PYTORCH_DEBIAN", "BUILD_PYTORCH_WHOLE")
     env = {name: os.environ[name] for name in names if name in os.environ}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -25,9 +26,15 @@ from whole import HERE, main, make_nixpkgs
 TEXT = (HERE / "matrix.toml").read_text().replace("CACHE", "/var/cache/x")
 
 
+def evaluated(expression: str) -> str:
+    """Return the value of a Nix expression, as JSON."""
+    argv = ["nix-instantiate", "--eval", "--strict", "--json", "-E", expression]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
 @needs_nix
 def test_recipes_reach_the_torch_of_the_stand_in(tmp_path: Path) -> None:
-    """Each recipe is PyTorch 2.6.0 with its BLAS."""
+    """Each recipe is PyTorch 2.6.0 with its BLAS and its GPU."""
     matrix = matrix_reader.parse(TEXT)
     write_recipes(tmp_path, matrix)
     make_nixpkgs(tmp_path / "source")
@@ -38,15 +45,14 @@ def test_recipes_reach_the_torch_of_the_stand_in(tmp_path: Path) -> None:
           system = "x86_64-linux"; config.allowUnfree = true; overlays = [ ];
         }};
         facts = path: let torch = import path {{ inherit nixpkgs_pinned; pkgs = {{ }}; }}; in {{
-          inherit (torch) name drvPath BLAS;
+          inherit (torch) name drvPath BLAS preConfigure postPatch;
           openblas = torch ? OpenBLAS_HOME;
           version = torch.PYTORCH_BUILD_VERSION;
+          magma = torch.USE_MAGMA or null;
         }};
       in builtins.mapAttrs (_: facts) {{ {" ".join(f'"{k}" = {v};' for k, v in files.items())} }}
     """
-    argv = ["nix-instantiate", "--eval", "--strict", "--json", "-E", expression]
-    done = subprocess.run(argv, check=True, capture_output=True, text=True)
-    facts = json.loads(done.stdout)
+    facts = json.loads(evaluated(expression))
     assert facts.keys() == {v.id for v in matrix.variants}
     for variant in matrix.variants:
         found = facts[variant.id]
@@ -54,6 +60,31 @@ def test_recipes_reach_the_torch_of_the_stand_in(tmp_path: Path) -> None:
         assert found["name"].endswith(f"-{variant.pname}-2.6.0")
         assert found["version"] == "2.6.0"
         assert (found["BLAS"], found["openblas"]) == ("MKL" if is_mkl else "OpenBLAS", not is_mkl)
+        lists = re.findall(r'TORCH_CUDA_ARCH_LIST="(.*)"', found["preConfigure"])
+        assert lists == ([variant.gpu.capability] if variant.gpu else [])
+        assert found["magma"] == ("0" if variant.gpu else None)
+        # The sources get their patch before the hooks of the recipe change them
+        steps = re.findall(r"patch -p1|rm \S+|> \S+cmake|extras/CUPTI/lib64 ", found["postPatch"])
+        module = "cmake/Modules/FindCUDAToolkit.cmake"
+        of_gpu = [f"rm {module}", "patch -p1", f"> {module}", "extras/CUPTI/lib64 "]
+        assert steps == (of_gpu if variant.gpu else [])
+
+
+@needs_nix
+def test_a_changed_file_of_the_stand_in_leaves_its_packages_alone(tmp_path: Path) -> None:
+    """Their paths are in the keys of the compiler cache."""
+    paths = []
+    for text in ("# one", "# two"):
+        make_nixpkgs(tmp_path / "source")
+        (tmp_path / "source/cuda13.patch").write_text(text)
+        expression = f"""
+          let pkgs = import {tmp_path}/source {{
+            system = "x86_64-linux"; config.allowUnfree = true; overlays = [ ];
+          }};
+          in map (p: p.outPath) [ pkgs.cudaPackages_13.cuda_nvcc pkgs.openblas pkgs.python3 ]
+        """
+        paths.append(evaluated(expression))
+    assert paths[0] == paths[1]
 
 
 def test_without_a_root_folder(

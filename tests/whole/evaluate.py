@@ -40,8 +40,8 @@ def commands(
 ) -> Iterator[tuple[str, Sequence[int], list[str]]]:
     """Yield a name, the exit codes that are right, and the arguments of invoke."""
     yield "inspect", [0], ["inspect", variant.id]
-    for other in others:  # of another ISA or BLAS; MKL in place of OpenBLAS is no fault
-        is_fault = other.cpu != variant.cpu or other.group.blas == "mkl"
+    for other in others:  # of another GPU, ISA or BLAS; MKL in place of OpenBLAS is no fault
+        is_fault = (other.gpu, other.cpu) != (variant.gpu, variant.cpu) or other.group.blas == "mkl"
         right = [1] if is_fault else [0, 3]
         yield f"inspect as {other.id}", right, ["inspect", other.id, "--path", str(torch)]
     yield "smoke", [0], ["smoke", variant.id]

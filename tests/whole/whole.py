@@ -1,7 +1,7 @@
 """Build PyTorch 2.6.0 of Debian 13's sources through the tool: `nox -s whole -- VARIANT...`.
 
 BUILD_PYTORCH_DEBIAN names a root folder of Debian 13 with the sources of PyTorch and with MKL:
-root.sh makes it.
+root.sh makes it, and cuda.sh adds CUDA 13.0 for the GPU variants.
 BUILD_PYTORCH_WHOLE names the folder of all that is made (default: .nox/whole): a Nix store, a
 compiler cache and a checkout, in which `./env invoke status` and other commands work.
 
@@ -120,6 +120,10 @@ def main() -> int:
     lacks = {
         "BUILD_PYTORCH_DEBIAN: names no folder that tests/whole/root.sh made": not (
             list(debian.glob("src/pytorch-*")) and (debian / "usr/bin/python3.13").exists()
+        ),
+        "BUILD_PYTORCH_DEBIAN: lacks the CUDA that tests/whole/cuda.sh adds": (
+            any(word.startswith("cuda") for word in sys.argv[1:])
+            and not (debian / "opt/cuda/bin/nvcc").exists()
         ),
         "Nix: no nix-store in PATH": not shutil.which("nix-store"),
         "root: the builds need the folders and the users of root": os.geteuid() != 0,
