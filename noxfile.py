@@ -1,8 +1,7 @@
-"""Sessions of people first; `nox -l -t gpu` lists those of builds, by the tags of variants too."""
+"""Sessions; `nox -l -t sm120` lists the builds with a tag."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 import os
@@ -10,13 +9,13 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import nox
 
-_LISTS = {"-l", "--list", "--list-sessions"}
 # Nox looks for uv, which no session uses, and prints that it is missing.
 logging.getLogger("nox").addFilter(lambda record: "uv binary" not in str(record.msg))
-if _LISTS & set(sys.argv):
+if {"-l", "--list", "--list-sessions"} & set(sys.argv):
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for `nox -l | head`
 nox.options.sessions = ["lint", "verify", "pages", "tests"]
 nox.options.reuse_existing_virtualenvs = True
@@ -155,30 +154,23 @@ def smoke(session: nox.Session) -> None:
         raise SystemExit(code)
 
 
-@nox.session(venv_backend="none")
-def build(session: nox.Session) -> None:
-    """Build the variants named after --; `nox -l -t gpu`, `-t sm120` list a session for each."""
-    if code := _run("build", session):
-        raise SystemExit(code)
-
-
-def _add_build_sessions() -> None:
-    """Add a session for each variant, with its tags. None if matrix.toml is wrong."""
+def _variants() -> list[Any]:
+    """Return a parameter for each variant, with its tags; none if matrix.toml is wrong."""
     from build_pytorch.base.errors import BuildPytorchError
 
     try:
         from build_pytorch.matrix.matrix_reader import load
         from build_pytorch.matrix.selection import session_ids
 
-        for variant, name, tags in session_ids(load()):
-            build_one = functools.partial(_build_one, name)
-            build_one.__doc__ = f"{variant.gpu_label or 'No GPU'}, {variant.cpu.title}."
-            nox.session(name=f"build({name})", tags=tags, venv_backend="none")(build_one)
+        return [nox.param(name, id=name, tags=tags) for name, tags in session_ids(load())]
     except (BuildPytorchError, ModuleNotFoundError):
-        return  # the sessions that need the matrix report what is wrong
+        return []  # the sessions that need the matrix report what is wrong
 
 
-def _build_one(variant: str, session: nox.Session) -> None:
+@nox.session(venv_backend="none", default=False)
+@nox.parametrize("variant", _variants())
+def build(session: nox.Session, variant: str) -> None:
+    """Build one variant; options of `invoke build` after --."""
     from build_pytorch.cli.entry import ends_nox, run_session
 
     code, skipped = run_session(variant, session.posargs)
@@ -188,8 +180,3 @@ def _build_one(variant: str, session: nox.Session) -> None:
         raise SystemExit(code)
     if code:
         session.error(f"exit code {code}")
-
-
-_SELECTS = ("-t", "--tags", "-k", "--keywords", "-s", "-e", "--session", "--json", "--list-usage")
-if not _LISTS & set(sys.argv) or any(word.startswith(_SELECTS) for word in sys.argv):
-    _add_build_sessions()

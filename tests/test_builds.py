@@ -783,7 +783,7 @@ def test_nox_has_a_session_with_tags_for_each_variant() -> None:
     matrix = matrix_reader.load(PROJECT)
     assert len(sessions) == len(list(matrix.of_release("cuda13_0")))
     assert sessions[0]["session"] == "build(cuda13_0/sm120-avx2)"
-    assert sessions[0]["tags"] == ["sm120", "avx2", "cuda13_0", "gpu"]
+    assert sessions[0]["tags"] == ["sm120", "avx2", "cuda13_0", "x86_64-linux", "gpu", "buildable"]
     chosen = project.nox("-t", "armv9", "--list")
     selected = [line.split()[1] for line in chosen.stdout.splitlines() if line.startswith("* ")]
     assert {"build(cuda13_0/sm110-armv9)", "build(cuda13_0/sm121-armv9)"} <= set(selected)
@@ -804,16 +804,7 @@ def test_a_tag_goes_on_behind_variants_that_are_skipped_or_fail(world: World) ->
 
 
 @pytest.mark.slow
-def test_nox_does_not_build_the_whole_matrix_by_accident(changed: World) -> None:
-    before = changed.ledger()
-    done = changed.project.run("nox", "-s", "build", env=changed.env)
-    assert done.returncode == 2
-    assert "name what to build, such as sm120-avx2 or --gpu sm90; --all builds" in done.stderr
-    assert changed.ledger() == before
-    options = ("sm90-avx2", "--isa", "avx2", "--dry-run")
-    done = changed.project.run("nox", "-s", "build", "--", *options, env=changed.env)
-    assert done.returncode == 0
-    assert "build       sm90-avx2  not built yet" in done.stdout
+def test_a_broken_matrix_leaves_the_sessions_that_do_not_need_it(changed: World) -> None:
     (changed.root / "matrix.toml").write_text("nonsense")
     done = changed.project.nox("--list")
     assert (done.returncode, "verify" in done.stdout) == (0, True)

@@ -374,12 +374,6 @@ def test_a_release_made_from_another_one_has_companions_of_its_own_pytorch() -> 
 # --- other commands ---
 
 
-def test_a_ci_job_names_the_companions_of_its_variants(project: Project) -> None:
-    document = json.loads(project.invoke("ci-matrix", "cpu-avx2").stdout)
-    (job,) = document["include"]
-    assert job["companions"] == "torchvision,torchaudio"
-
-
 def test_a_folder_that_git_ignores_is_refused_before_anything_is_written(project: Project) -> None:
     project.commit()
     (project.root / ".gitignore").write_text("hidden/\n")

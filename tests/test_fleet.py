@@ -206,47 +206,6 @@ def test_a_stopped_build_counts_as_failed_although_the_store_has_the_result(
     assert f"nix-store --delete {ended[-1]['outputs'][0]}" in unfolded(again.stderr)
 
 
-# --- CI ---
-
-
-def ci(world: World, *argv: str) -> list[dict[str, str]]:
-    done = world.project.run("invoke", "ci-matrix", *argv, env=world.env)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") == 1  # for $GITHUB_OUTPUT
-    jobs: list[dict[str, str]] = json.loads(done.stdout)["include"]
-    return jobs
-
-
-def test_the_ci_matrix_has_every_variant_that_can_run_once(built: World) -> None:
-    jobs = ci(built, "--size", "4")
-    packages = [package for job in jobs for package in job["variants"].split()]
-    assert len(packages) == len(set(packages)) == 36
-    assert [job["name"] for job in jobs][-2:] == ["GPU ARM 1/1", "CPU-only 1/1"]
-    assert {job["platform"]: job["runner"] for job in jobs} == {
-        "x86_64-linux": "ubuntu-latest",
-        "aarch64-linux": "ubuntu-24.04-arm",
-    }
-    assert [job["name"] for job in ci(built, "cpu-avx2", "sm90-avx2")] == ["sm90-avx2", "cpu-avx2"]
-    named = ci(built, "cpu-*", "--runner", "x86_64-linux=big")
-    assert {job["runner"] for job in named} == {"big"}
-
-
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        (["--size", "0"], '--size: found "0"; allowed: a whole number from 1'),
-        (["--runner", "arm"], "use PLATFORM=LABEL"),
-        (["sm91-*"], "no variant matches"),
-    ],
-)
-def test_a_ci_matrix_that_cannot_be_meant_is_one_line(
-    built: World, argv: list[str], says: str
-) -> None:
-    done = built.project.run("invoke", "ci-matrix", *argv, env=built.env)
-    assert done.returncode == 2
-    assert says in done.stderr
-
-
 # --- release.nix ---
 
 

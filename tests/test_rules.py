@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import re
 from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import PROJECT, WHOLE, Project, needs_nix, write_recipes
+from conftest import PROJECT, WHOLE, needs_nix, write_recipes
 from msgspec import structs
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
@@ -539,23 +538,9 @@ def test_a_selection_that_cannot_be_meant_is_an_error(
 
 
 def test_sessions_have_the_id_and_the_release_as_a_tag(all_releases: Matrix) -> None:
-    sessions = {name: tags for _, name, tags in session_ids(all_releases)}
+    sessions = dict(session_ids(all_releases))
     assert len(sessions) == len(all_releases.variants)
-    assert sessions["cuda12_8/sm61-avx"] == ["sm61", "avx", "cuda12_8", "gpu"]
-
-
-def test_ci_jobs_name_their_release(whole: Project) -> None:
-    jobs = json.loads(whole.invoke("ci-matrix", "--size", "50").stdout)["include"]
-    names = [job["name"] for job in jobs]
-    buildable = {"cuda13_0", "cuda12_8"}  # the nightly has no hash yet
-    groups = [
-        v.group.title for v in matrix_reader.parse(WHOLE).variants if v.release_name in buildable
-    ]
-    assert len(set(names)) == len(names)
-    assert {re.sub(r"^\w+ | \d/\d$", "", name) for name in names} == {*groups}
-    assert names[0] == "cuda13_0 GPU x86 1/1"
-    one = json.loads(whole.invoke("ci-matrix", "--release", "cuda12_8").stdout)["include"]
-    assert {job["release"] for job in one} == {"cuda12_8"}
+    assert {"sm61", "avx", "cuda12_8", "x86_64-linux"} <= set(sessions["cuda12_8/sm61-avx"])
 
 
 # --- two releases in one folder ---

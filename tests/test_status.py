@@ -163,7 +163,7 @@ def test_packages_are_selected_alike_in_every_command(status: Callable[..., str]
     ]
     assert ids("--since", "1h") == ids("--state", "building")
     takes_all = {n for n, c in COMMANDS.items() if issubclass(c.options, SelectionOptions)}
-    assert {"build", "verify", "smoke", "inspect", "publish", "ci-matrix"} <= takes_all
+    assert {"build", "verify", "smoke", "inspect", "publish"} <= takes_all
     assert get_args(StateName) == tuple(s.replace(" ", "-") for s in OverallState)
 
 

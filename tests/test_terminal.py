@@ -49,7 +49,6 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "status": [(), ("--json",)],
     "log": [("sm90-avx2",)],
     "show": [("sm90-avx2",), ("sm90-avx2", "--json")],
-    "ci-matrix": [()],
     "smoke": [("cpu-avx2",), ("cpu-avx2", "--python", "./python"), ("cpu-avx2", "--json")],
     "inspect": [("cpu-avx2",), ("cpu-avx2", "--path", "lib"), ("cpu-avx2", "--json")],
     "compare": [("./python",), ("--show",), ("--list",)],

@@ -447,7 +447,7 @@ def test_an_undefined_name_in_an_import_fails_its_own_recipe_only(
 
 @pytest.mark.slow
 def test_the_example_workflow_runs_commands_that_exist(project: Project) -> None:
-    text = (PROJECT / "examples/github-actions.yml").read_text()
+    text = (PROJECT / "examples/github.yml").read_text()
     commands = re.findall(r"(?m)^\s+run: \.venv/bin/((?:invoke|nox) .*)$", text)
     assert commands == [
         "invoke all --check",

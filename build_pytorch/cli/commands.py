@@ -223,13 +223,6 @@ class ShowOptions(SomeOptions, frozen=True):
     json: _Json = False
 
 
-class CiMatrixOptions(SelectionOptions, frozen=True):
-    size: Annotated[_Many, "N", "variants in one job; a job never mixes groups"] = 1
-    runner: Annotated[
-        _Words, "LABEL", "runner label for a platform, x86_64-linux=big; may be repeated"
-    ] = ()
-
-
 class SmokeOptions(SelectionOptions, frozen=True):
     python: Annotated[str, "PATH", "test the torch of this Python, not the built one"] = ""
     device: Annotated[int, "N", "number of the CUDA device", _Number] = 0
@@ -346,7 +339,6 @@ COMMANDS: Final = {
         Command("log", "Show the log of the last build of a package.", LogOptions),
         Command("status", "Show what failed, what runs, and what to do next.", StatusOptions),
         Command("show", "Show everything about one variant.", ShowOptions),
-        Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),
         Command("inspect", "Inspect built files; no GPU needed.", InspectOptions),
         Command("compare", "Compare the speed of a build with the official wheel.", CompareOptions),

@@ -167,12 +167,16 @@ def _gpu_key(name: str, keys: Sequence[str]) -> str:
     return known_hardware.load().gpu_key(name) or name
 
 
-def session_ids(matrix: Matrix) -> list[tuple[Variant, str, list[str]]]:
-    """Return each variant with the id and the tags of its nox session.
+def session_ids(matrix: Matrix) -> list[tuple[str, list[str]]]:
+    """Return the id of each variant with the tags of its nox session.
 
-    Tags are the GPU architecture, the CPU ISA, the release, and the kind.
+    Tags are the GPU architecture, the CPU ISA, the release, the platform and the kind, and
+    `buildable` if a machine can run it, all hashes are there, and no other variant is the same.
     """
-    return [
-        (v, v.id, [tag for tag in (v.gpu_key, v.cpu_key, v.release_name, v.kind) if tag])
-        for v in matrix.variants
-    ]
+    found = []
+    for v in matrix.variants:
+        tags = [v.gpu_key, v.cpu_key, v.release_name, v.platform, v.kind]
+        if not (v.impossible or v.untaken_hashes or v.same_build_as):
+            tags.append("buildable")
+        found.append((v.id, [tag for tag in tags if tag]))
+    return found
