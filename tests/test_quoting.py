@@ -18,7 +18,7 @@ from markdown_it.token import Token
 from build_pytorch.base.errors import TemplateError
 from build_pytorch.generate import recipes
 from build_pytorch.nix import quoting
-from build_pytorch.nix.syntax_tree import without_comments
+from build_pytorch.nix.source_text import without_comments
 
 PIECES = [
     *"'$\\{}\"\n\t\r#;/*() aZ9-_.<>|&`~[]!@%^=+:,?",

@@ -18,7 +18,7 @@ from build_pytorch.base import files, process
 from build_pytorch.base.console import ProgressLine, shortened
 from build_pytorch.base.errors import ToolError
 from build_pytorch.nix import quoting
-from build_pytorch.nix.syntax_tree import is_movable
+from build_pytorch.nix.source_text import is_movable
 
 _PROGRAM: Final = "nix-instantiate"
 

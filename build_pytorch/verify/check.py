@@ -14,7 +14,7 @@ from build_pytorch.base.file_plan import Tree
 from build_pytorch.base.process import Running
 from build_pytorch.matrix.field_types import Kind
 from build_pytorch.matrix.model import Matrix, Package, Variant
-from build_pytorch.nix.syntax_tree import without_comments
+from build_pytorch.nix.source_text import without_comments
 
 
 class Finding(Struct, frozen=True):

@@ -35,7 +35,7 @@ CATEGORIES: Final = {
         ("compiler",),
     ),
     "syntax": Category(
-        "Whether recipes are valid Nix: `nix-instantiate --parse`, or tree-sitter without Nix.",
+        "Whether recipes are valid Nix, by `nix-instantiate --parse`; skipped without Nix.",
         ("syntax",),
     ),
     "evaluation": Category(

@@ -1,4 +1,4 @@
-"""The check that recipes are valid Nix: `nix-instantiate --parse`, or tree-sitter without Nix."""
+"""The check that recipes are valid Nix, by `nix-instantiate --parse`; skipped without Nix."""
 
 from __future__ import annotations
 
@@ -7,27 +7,12 @@ from typing import Final
 
 from build_pytorch.nix import nix_evaluation
 from build_pytorch.nix.nix_evaluation import NixSyntaxError
-from build_pytorch.nix.syntax_tree import node_text, parse
 from build_pytorch.verify import recipe_evaluation
 from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
 
 
-def _first_error(text: str) -> NixSyntaxError | None:
-    """Return the first place of a text that is not valid Nix for tree-sitter, or None."""
-    node = parse(text).root_node
-    if not node.has_error:
-        return None
-    while not (node.is_error or node.is_missing):
-        node = next(child for child in node.children if child.has_error or child.is_missing)
-    found = f"no {node.type}" if node.is_missing else node_text(node).split("\n")[0][:40]
-    line, column = node.start_point
-    return NixSyntaxError(found or "nothing", line + 1, column + 1)
-
-
 def _errors(context: Context) -> dict[str, NixSyntaxError | None]:
     """Return the first error that Nix reports for each recipe, or None; some may be absent."""
-    if not nix_evaluation.is_installed():
-        return {}
     files = {recipe.path: f"{context.root}/{recipe.path}" for _, recipe in context.present}
     errors: dict[str, NixSyntaxError | None] = {}
     if context.evaluating:  # a recipe that evaluates is valid; only the others are parsed
@@ -39,12 +24,14 @@ def _errors(context: Context) -> dict[str, NixSyntaxError | None]:
     return errors
 
 
-def _parsed(context: Context) -> Iterator[tuple[str, tuple[str, NixSyntaxError | None]]]:
-    errors = _errors(context)
+def _parsed(context: Context) -> Iterator[tuple[str, tuple[str, NixSyntaxError | None] | str]]:
+    errors: dict[str, NixSyntaxError | None] = {}
+    reason = "Nix is not installed"
+    if nix_evaluation.is_installed():
+        errors, reason = _errors(context), "not parsed after 20 errors, or as Nix failed"
     for _, recipe in context.present:
         path = recipe.path
-        error = errors[path] if path in errors else _first_error(recipe.text)
-        yield path, (f"{context.root}/", error)
+        yield path, (f"{context.root}/", errors[path]) if path in errors else reason
 
 
 CHECKS: Final = CheckList(Subjects(each=_parsed))

@@ -1,15 +1,9 @@
-"""Nix source text without Nix installed: its comments, and its syntax tree by tree-sitter."""
+"""Nix source text: its comments and its strings."""
 
 from __future__ import annotations
 
 import functools
 import re
-from typing import Final
-
-from tree_sitter import Language, Node, Parser, Tree
-from tree_sitter_nix import language
-
-NIX: Final = Language(language())
 
 _TOKEN = re.compile(
     r"""
@@ -41,16 +35,6 @@ def without_comments(text: str) -> str:
 
 def _spaces(match: re.Match[str]) -> str:
     return " " * (match.end() - match.start())
-
-
-def parse(text: str) -> Tree:
-    """Return the syntax tree of Nix source text, with error nodes where it is not valid Nix."""
-    return Parser(NIX).parse(text.encode())
-
-
-def node_text(node: Node) -> str:
-    """Return the source text of a node."""
-    return (node.text or b"").decode()
 
 
 @functools.cache
