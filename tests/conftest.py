@@ -26,7 +26,7 @@ from one_release import first_release
 
 from build_pytorch.base import paths
 from build_pytorch.cli import entry
-from build_pytorch.generate import recipes, rendering
+from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 
@@ -266,8 +266,7 @@ def _pristine(*, is_whole: bool = False) -> Path:
                 path.unlink()
         done = Project(root).invoke("phase5")
         assert done.returncode == 0, done.stdout + done.stderr
-        shutil.rmtree(root / ".build-pytorch")
-    rendering.texts(matrix_reader.load(root))  # which stores them: no copy renders them again
+        shutil.rmtree(root / ".build-pytorch", ignore_errors=True)
     return root
 
 

@@ -269,7 +269,6 @@ OPENS_FILES: Final = {
     "build_pytorch.build.log_rules": "a table of the package",
     "build_pytorch.cli.entry": "/dev/null",
     "build_pytorch.compare.workload_script": "runs alone, in the Python that is measured",
-    "build_pytorch.generate.rendering": "lists the templates and the code of the package",
     "build_pytorch.hardware.detect": "/proc and /sys",
     "build_pytorch.hardware.torch_facts": "a script that runs elsewhere",
     "build_pytorch.inspect.compiled_features": "results in the Nix store",

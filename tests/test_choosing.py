@@ -13,7 +13,7 @@ from conftest import ONE, PROJECT, WHOLE, Project
 from packaging.version import Version
 
 from build_pytorch.base import paths
-from build_pytorch.generate import docs, recipes
+from build_pytorch.generate import docs
 from build_pytorch.hardware import saved_machines
 from build_pytorch.hardware.choice import preference
 from build_pytorch.hardware.choose import choose
@@ -24,7 +24,7 @@ from build_pytorch.matrix.model import Matrix, Variant
 
 ALL = (PROJECT / "examples/all-lines/matrix.toml").read_text()
 MATRIX = matrix_reader.parse(ONE)
-PAGE = docs.render(MATRIX, recipes.render(MATRIX))[paths.CHOOSING_DOC]
+PAGE = docs.render(MATRIX)[paths.CHOOSING_DOC]
 MACHINES = sorted((PROJECT / "tests/machines").glob("*.json"))
 
 

@@ -129,7 +129,7 @@ def test_a_signal_while_modules_are_imported_is_one_line(
 
 
 def test_ctrl_c_while_a_command_is_imported_is_one_line(project: Project) -> None:
-    path = project.own_program() / "generate/rendering.py"
+    path = project.own_program() / "generate/recipes.py"
     kill = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
     path.write_text(path.read_text().replace("from __future__ import annotations\n", kill, 1))
     done = project.invoke_process("all")

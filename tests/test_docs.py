@@ -146,8 +146,7 @@ def test_generated_texts_do_not_depend_on_options_of_python() -> None:
         "from build_pytorch.generate import docs, recipes\n"
         "from build_pytorch.matrix import matrix_reader\n"
         "matrix = matrix_reader.load()\n"
-        "texts = recipes.render(matrix)\n"
-        "texts |= docs.render(matrix, texts) | reference_pages()\n"
+        "texts = recipes.render(matrix) | docs.render(matrix) | reference_pages()\n"
         "print(json.dumps({path: text for path, text in texts.items() if '#' not in path}))"
     )
     argv = [sys.executable, "-OO", "-c", script]

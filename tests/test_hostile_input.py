@@ -42,7 +42,6 @@ from build_pytorch.cli import describe_machine
 from build_pytorch.cli.diagnose import document, show
 from build_pytorch.cli.smoke import show_case
 from build_pytorch.generate import docs
-from build_pytorch.generate.recipes import render
 from build_pytorch.hardware import saved_machines
 from build_pytorch.hardware.choose import choose
 from build_pytorch.matrix import matrix_reader
@@ -198,10 +197,10 @@ TEXTS: Final = [trail for trail in places(TABLES) if isinstance(text_at(trail), 
 MARKDOWN: Final = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
-def pages(matrix: Matrix, recipes: dict[str, str]) -> dict[str, Counter[str]]:
+def pages(matrix: Matrix) -> dict[str, Counter[str]]:
     """The number of elements of each kind that each generated page has, text left out."""
     shapes = {}
-    for page, text in docs.render(matrix, recipes).items():
+    for page, text in docs.render(matrix).items():
         if ".md" in page:
             tokens = MARKDOWN.parse(text)
             kinds = [child.type for token in tokens for child in token.children or ()]
@@ -236,7 +235,7 @@ def test_a_hostile_text_of_the_matrix_is_refused_or_only_a_value(
         assert [(it.check, it.found) for it in result.findings if it.severity == "error"] == []
     if {"when", "until", "facts", "has", "driver"} & set(trail):
         return  # it decides which rows a page has
-    assert pages(matrix, recipes) == pages(MATRIX, render(MATRIX))
+    assert pages(matrix) == pages(MATRIX)
 
 
 # --- logs ---

@@ -7,7 +7,6 @@ import re
 import string
 import tempfile
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from conftest import ONE, write_recipes
 from hypothesis import HealthCheck, assume, given, settings
 
 from build_pytorch.base import digest
-from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.verify import registry, verification
 
@@ -128,17 +126,8 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
         for number, (when, effect) in enumerate(effects)
         if draw(st.booleans())
     ]
-    rules.append(
-        {"id": "broken", "when": {"cuda": ">=13.0"}, "effect": {"config": ["allowBroken"]}, **texts}
-    )
     kept = {name: document[name] for name in ("pin", "release")}
     return {**kept, "gpu": gpus, "cpu": cpus, "patch": {"fix": patch}, "rule": rules}
-
-
-@pytest.fixture(autouse=True)
-def no_memory() -> Iterator[None]:
-    yield
-    rendering.texts.cache_clear()
 
 
 relaxed = settings(

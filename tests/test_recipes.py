@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 import tomlkit
-from conftest import ONE, PROJECT, Project, needs_nix, write_recipes
+from conftest import ONE, PROJECT, needs_nix, write_recipes
 
 from build_pytorch.base import digest
 from build_pytorch.base.errors import TemplateError
-from build_pytorch.generate import recipes, rendering
+from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify import recipe_evaluation, verification
@@ -117,33 +117,6 @@ def test_a_value_without_a_quoting_filter_is_refused(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(TemplateError, match=says):
             recipes.render_template(tmp_path, name, value='"; evil')
-
-
-def test_rendered_texts_are_stored_until_something_they_depend_on_changes(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another matrix or template, and a damaged file."""
-    store = project.root / rendering.MEMORY
-    first = rendering.texts(matrix_reader.load(project.root))
-    whole = store.read_bytes()
-    with monkeypatch.context() as patched:
-        patched.setattr(recipes, "render", lambda _: pytest.fail("rendered again"))
-        assert rendering.texts(matrix_reader.load(project.root)) == first
-    store.write_bytes(b"{")
-    assert rendering.texts(matrix_reader.load(project.root)) == first
-    assert store.read_bytes() == whole
-    matrix = matrix_reader.load(project.root)
-    key = rendering._key(matrix)  # noqa: SLF001
-    project.edit("templates/shared.nix.j2", "# CPU instruction set", "# Instructions")
-    assert rendering._key(matrix) != key  # noqa: SLF001
-    project.edit("matrix.toml", 'title = "AVX2"', 'title = "AVX two"')
-    changed = matrix_reader.load(project.root)
-    assert "AVX two" in "".join(rendering.texts(changed)[v.path] for v in changed.variants)
-
-
-def test_a_root_without_a_matrix_stores_nothing(tmp_path: Path) -> None:
-    assert rendering.texts(matrix_reader.parse(ONE, root=tmp_path))
-    assert list(tmp_path.iterdir()) == []
 
 
 @needs_nix

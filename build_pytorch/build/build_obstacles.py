@@ -22,7 +22,7 @@ from build_pytorch.base import files
 from build_pytorch.base.console import counted, grouped, some
 from build_pytorch.base.file_plan import Tree, plan_text
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
-from build_pytorch.generate import rendering
+from build_pytorch.generate import recipes
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE
@@ -60,7 +60,7 @@ def _wrong_recipes(matrix: Matrix, root: Path, packages: Sequence[Package]) -> I
     variants = {package.variant.path: package.variant for package in packages}
     findings = verification.verify(matrix, root, variants=list(variants.values())).findings
     errors = [finding for finding in findings if finding.severity == "error"]
-    texts = rendering.texts(matrix) if errors else {}
+    texts = recipes.render(matrix) if errors else {}
     stale, wrong = [], []
     for package in packages:
         path = package.path

@@ -18,7 +18,7 @@ from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError,
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, print_plan
 from build_pytorch.cli.commands import BumpOptions
 from build_pytorch.cli.rebuild_report import print_rebuilds
-from build_pytorch.generate import docs, rendering
+from build_pytorch.generate import docs, recipes
 from build_pytorch.generate.phase_plan import plan_recipe, shared_files
 from build_pytorch.generate.recipes import nixpkgs_imports
 from build_pytorch.matrix import matrix_editor, matrix_reader
@@ -37,7 +37,7 @@ from build_pytorch.verify.verification import VerificationResult
 def _plan_files(old: Matrix, new: Matrix) -> list[Change]:
     """Plan the matrix, recipes and docs; files that get another name are deleted."""
     tree = Tree(old.root)
-    texts = rendering.texts(new)
+    texts = recipes.render(new)
     changes = [matrix_editor.change(old.root / paths.MATRIX, old.text, new.text)]
     changes += [plan_recipe(new, tree, each, texts[each.path]) for each in new.packages]
     # The first companion of a project imports a function that other recipes do not.
@@ -47,7 +47,7 @@ def _plan_files(old: Matrix, new: Matrix) -> list[Change]:
     kept = {*imports, *(package.path for package in new.packages)}
     ids = {package.id for package in new.packages}
     former = {package.path: package.id for package in old.packages}
-    former |= dict.fromkeys(nixpkgs_imports(old, rendering.texts(old)), "")
+    former |= dict.fromkeys(nixpkgs_imports(old, recipes.render(old)), "")
     for path, name in former.items():
         if path not in kept and (data := tree.read(path)) is not None:
             is_ours = digest.is_intact(data.decode("utf-8", errors="replace"))
@@ -55,7 +55,7 @@ def _plan_files(old: Matrix, new: Matrix) -> list[Change]:
             reason = "has another name now" if name in ids else "no longer in matrix.toml"
             reason = reason if is_ours else f"edited by hand, and {reason.removesuffix(' now')}"
             changes.append(Change(path=path, action=action, reason=reason, old=data))
-    return [*changes, *docs.plan(new, texts, tree)]
+    return [*changes, *docs.plan(new, tree)]
 
 
 def _verify_planned(matrix: Matrix, planned: Iterable[Change]) -> VerificationResult:

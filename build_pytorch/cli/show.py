@@ -14,7 +14,7 @@ from build_pytorch.base.file_plan import Change, Tree
 from build_pytorch.build.build_obstacles import same_build
 from build_pytorch.cli import recommend
 from build_pytorch.cli.commands import ShowOptions
-from build_pytorch.generate import rendering
+from build_pytorch.generate import recipes
 from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.matrix import matrix_reader, rules
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
@@ -96,7 +96,7 @@ def run(options: ShowOptions) -> int:
     matrix = matrix_reader.load(options.root)
     package = chosen_package(matrix, options.selection)
     state = package_states(options.root, [package])[package.id]
-    text = rendering.texts(matrix)[package.path]
+    text = recipes.render(matrix)[package.path]
     recipe = plan_recipe(matrix, Tree(options.root), package, text)
     if options.json:
         print_json(_document(matrix, state, recipe), sys.stdout)

@@ -19,9 +19,14 @@ from build_pytorch.base import digest, files, paths
 from build_pytorch.base.console import counted
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_delete, plan_text, unreadable
 from build_pytorch.base.versions import numbers
-from build_pytorch.generate import flox_environments, matrix_reference, picker_tables
+from build_pytorch.generate import (
+    flox_environments,
+    matrix_reference,
+    picker,
+    picker_tables,
+    recipes,
+)
 from build_pytorch.generate.recipes import (
-    nixpkgs_imports,
     release_nix,
     render_file,
     render_template,
@@ -47,13 +52,12 @@ _OF_CLONE: Final = frozenset({paths.MATRIX_DOC, paths.SCHEMA, paths.WHEELS_DOC})
 """Files about this program, which a clone has."""
 
 
-def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
+@functools.lru_cache(maxsize=8)
+def render(matrix: Matrix) -> dict[str, str]:
     """Return every generated text except recipes: whole files by path, regions by `PATH#NAME`.
 
-    `rendered` are the recipes by path. Raises TemplateError as recipes.render does.
+    Raises TemplateError as recipes.render does.
     """
-    from build_pytorch.generate import picker  # not needed for stored texts
-
     releases = [_release(matrix, name) for name in matrix.releases]
     texts = {
         paths.RELEASES_DOC: render_file(matrix.root, "docs/releases.md.j2", releases=releases),
@@ -63,7 +67,7 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
         ),
         paths.MATRIX_DOC: matrix_reference.page(matrix.root),
         paths.SCHEMA: matrix_reference.schema(),
-        paths.RELEASE: release_nix(matrix, rendered),
+        paths.RELEASE: release_nix(matrix, recipes.render(matrix)),
         paths.PICKER: picker.page(matrix),
         f"{paths.README}#counts": render_template(
             matrix.root, "docs/counts.md.j2", releases=releases
@@ -75,20 +79,19 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
     return texts
 
 
-def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
-    """Plan every generated doc from all rendered texts.
+def plan(matrix: Matrix, tree: Tree) -> list[Change]:
+    """Plan every generated doc.
 
     Whole files are created if missing; regions are filled only in pages that have them.
     """
     has_matrix, is_clone = (tree.root / paths.MATRIX).exists(), paths.is_clone(tree.root)
     package = tree.root / paths.SCHEMA.partition("/")[0]
     is_ours = package.is_dir() and not package.is_symlink()
-    recipe_paths = {package.path for package in matrix.packages}
-    recipe_paths |= nixpkgs_imports(matrix, texts).keys()
+    texts = render(matrix)
     changes = [
         plan_text(tree, path, text)
         for path, text in texts.items()
-        if "#" not in path and path not in recipe_paths
+        if "#" not in path
         if has_matrix or path not in _OF_PROJECT
         if is_clone or path not in _OF_CLONE
         if is_ours or path != paths.SCHEMA

@@ -16,7 +16,7 @@ from build_pytorch.base.file_plan import (
     plan_text,
     recipes_elsewhere,
 )
-from build_pytorch.generate import docs, recipes, rendering
+from build_pytorch.generate import docs, recipes
 from build_pytorch.matrix.model import Matrix, Package, Phase
 from build_pytorch.matrix.tables import Cleanup
 
@@ -39,7 +39,7 @@ def plan(
         return [*_clean_up(matrix, tree, names), *_other_files(matrix, tree, names), *former]
     if phase is not Phase.DOCS:
         return list(_recipes(phase, matrix, tree, release))
-    planned = docs.plan(matrix, rendering.texts(matrix), tree)
+    planned = docs.plan(matrix, tree)
     if pages and paths.is_clone(tree.root):
         planned += [plan_text(tree, path, text) for path, text in pages.items()]
     return planned
@@ -71,7 +71,7 @@ def _clean_up(matrix: Matrix, tree: Tree, names: Iterable[str]) -> Iterator[Chan
 def _other_files(matrix: Matrix, tree: Tree, names: Sequence[str]) -> Iterator[Change]:
     """Plan what belongs to no package: recipes that we generated and nobody edited are deleted."""
     known = {p.path for p in matrix.packages} | _entries(matrix, matrix.releases).keys()
-    known |= recipes.nixpkgs_imports(matrix, rendering.texts(matrix)).keys()
+    known |= recipes.nixpkgs_imports(matrix, recipes.render(matrix)).keys()
     folders = [place for name in names for place in matrix.releases[name].folders]
     if len(names) == len(matrix.releases):
         folders.append(paths.NIXPKGS_IMPORTS)
@@ -120,7 +120,7 @@ def shared_files(matrix: Matrix, tree: Tree) -> Iterator[Change]:
 
 
 def _recipes(phase: Phase, matrix: Matrix, tree: Tree, release: str) -> Iterator[Change]:
-    texts = rendering.texts(matrix)
+    texts = recipes.render(matrix)
     for path, variants in recipes.nixpkgs_imports(matrix, texts).items():
         if variants[0].phase is phase and release in {"", variants[0].release_name}:
             yield plan_text(tree, path, texts[path])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from build_pytorch.matrix.model import Matrix, Variant
 
 
+@functools.lru_cache(maxsize=8)
 def render(matrix: Matrix) -> dict[str, str]:
     """Return the text of every recipe, and of the imports of nixpkgs, by path below the root.
 
@@ -111,7 +112,7 @@ def render_file(root: Path, name: str, **values: Any) -> str:
 
 def render_template(root: Path, name: str, **values: Any) -> str:
     """Render a template of a checkout, for those who use it. Raises TemplateError with the line."""
-    import jinja2  # takes 50 ms to import, and is not needed for stored texts
+    import jinja2  # 50 ms
 
     try:
         environment = _environment(root, is_page=name.endswith(".html.j2"))

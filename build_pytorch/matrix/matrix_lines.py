@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ def lines_for(matrix: Matrix, variant: Variant) -> str:
     A release that inherits its groups gets it from the release whose groups it has.
     """
     name = variant.release_name
-    while name in matrix.releases and "group" not in matrix_reader.own_values(matrix.text, name):
+    if name not in _with_groups(matrix) and name in matrix.releases:
         name = matrix.releases[name].like or name
     values = {"title": f"For {variant.short_id}", "kind": variant.kind}
     group: dict[str, Any] = {**values, "platform": variant.platform}
@@ -31,6 +32,13 @@ def lines_for(matrix: Matrix, variant: Variant) -> str:
         blocks.append(matrix_editor.block(("cpu", variant.cpu_key), table))
     missing = missing_rules(matrix, [variant])
     return "\n".join([*blocks, *(matrix_editor.block(("rule", 0), rule) for rule in missing)])
+
+
+@functools.cache
+def _with_groups(matrix: Matrix) -> set[str]:
+    """Return the releases that have groups of their own."""
+    releases = matrix_reader.tables(matrix.text)["release"]
+    return {name for name, values in releases.items() if "group" in values}
 
 
 def missing_rules(matrix: Matrix, variants: Iterable[Variant]) -> Iterator[dict[str, Any]]:

@@ -76,6 +76,7 @@ def code_runs_on(
     return "ptx" if is_ptx else None
 
 
+@functools.cache
 def _code_runs_on(code: str, capability: str) -> Literal["exact", "compatible"] | None:
     """Return how one architecture such as `sm_90a` or `compute_120` runs on a capability."""
     kind, _, rest = code.partition("_")

@@ -14,7 +14,7 @@ from typing import Final
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.file_plan import Action, plan_text
-from build_pytorch.generate import docs, flox_environments, recipes, rendering
+from build_pytorch.generate import docs, flox_environments, recipes
 from build_pytorch.verify.check import TREE, CheckList, CheckSkipped, Context, Finding, Subjects
 
 CHECKS: Final = CheckList(TREE)
@@ -48,7 +48,7 @@ _NUMBER: Final = re.compile(
 def generated_recipes(context: Context) -> Iterator[Finding]:
     context.recipe_paths()
     try:
-        texts = rendering.texts(context.matrix)
+        texts = recipes.render(context.matrix)
     except BuildPytorchError as error:
         yield Finding(str(error), "templates that render", path="templates")
         return
@@ -91,7 +91,7 @@ def _outdated(context: Context, texts: Mapping[str, str], fix: str = "") -> Iter
 )
 def generated_docs(context: Context) -> Iterator[Finding]:
     try:
-        planned = docs.plan(context.matrix, rendering.texts(context.matrix), context.tree)
+        planned = docs.plan(context.matrix, context.tree)
     except BuildPytorchError as error:
         yield Finding(str(error), "docs and templates that can be read", path="docs")
         return
