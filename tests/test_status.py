@@ -140,15 +140,11 @@ def test_what_is_next_depends_on_the_least_advanced(
 
 
 def test_a_table_is_printed_where_it_is_asked_for(status: Callable[..., str]) -> None:
-    head, *rows = status("--state", "failed", "--sort", "time").splitlines()
+    head, *rows = status("--state", "failed").splitlines()
     assert head.split() == ["variant", "state", "age", "took", "cause", "or", "tests"]
     assert len(rows) == 7
     assert all(len(row) <= 80 for row in rows)
-    assert rows[0].endswith("inspection"), "the inspection was the last"
     assert [row.split()[-1] for row in rows].count("out-of-memory") == 2
-    slow, *others = status("--sort", "duration").splitlines()[1:]
-    assert " 18:20 " in slow
-    assert len(others) == 43
 
 
 def test_packages_are_selected_alike_in_every_command(status: Callable[..., str]) -> None:
@@ -157,11 +153,10 @@ def test_packages_are_selected_alike_in_every_command(status: Callable[..., str]
 
     assert ids("--gpu", "RTX 4090", "--isa", "avx2") == ["sm89-avx2"]
     assert ids("sm120-*", "--isa", "avx512") == ["sm120-avx512"]
-    assert ids("--state", "building", "--state", "tested", "--since", "2026-11-20") == [
+    assert ids("--state", "building", "--state", "tested") == [
         *ids("--state", "building"),
         *ids("--state", "tested"),
     ]
-    assert ids("--since", "1h") == ids("--state", "building")
     takes_all = {n for n, c in COMMANDS.items() if issubclass(c.options, SelectionOptions)}
     assert {"build", "verify", "smoke", "inspect", "publish"} <= takes_all
     assert get_args(StateName) == tuple(s.replace(" ", "-") for s in OverallState)
@@ -171,8 +166,6 @@ def test_packages_are_selected_alike_in_every_command(status: Callable[..., str]
     ("words", "says"),
     [
         (["--state", "faild"], 'did you mean "failed"?'),
-        (["--since", "yesterday"], '--since: found "yesterday"; allowed: 90m, 12h,'),
-        (["--since", "2026-13-01"], '--since: found "2026-13-01"'),
         (["--gpu", "sm1"], '--gpu: "sm1" is not in matrix.toml'),
         (["--gpu", "sm110", "--isa", "avx512bf16", "cpu-avx2"], "no variant is all of cpu-avx2"),
     ],

@@ -9,7 +9,7 @@ them together take longer to import than most commands take to run.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -209,12 +209,6 @@ class LogOptions(SomeOptions, frozen=True):
 
 
 class StatusOptions(SelectionOptions, frozen=True):
-    since: Annotated[
-        str, "TIME", "with news since: 90m, 12h, 3d, 2w, or a day such as 2026-11-20"
-    ] = ""
-    sort: Annotated[
-        Literal["matrix", "state", "time", "duration"], "KEY", "matrix, state, time or duration"
-    ] = "matrix"
     json: _Json = False
 
 

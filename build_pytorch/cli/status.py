@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from msgspec import Struct
@@ -24,7 +23,7 @@ from build_pytorch.base.console import (
     some,
     visible,
 )
-from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
+from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.build.build_obstacles import wrong_cpu
 from build_pytorch.cli.commands import StatusOptions
 from build_pytorch.cli.failures import (
@@ -49,7 +48,6 @@ from build_pytorch.results.package_state import (
 
 _FEW: Final = 12  #: packages that are listed without being asked for
 _MOST_LINES: Final = 12  #: of the overview
-_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _COLOURS: Final = {
     OverallState.FAILED: "red",
     OverallState.NOT_BUILT: "dim",
@@ -96,50 +94,25 @@ def run(options: StatusOptions) -> int:
     """Print the state of packages. Raises BuildPytorchError for a wrong selection."""
     matrix, now = matrix_reader.load(options.root), datetime.now(UTC)
     events = all_events(options.root)
-    since = _since(options.since, now) if options.since else ""
     states = chosen_states(matrix, options.selection, events)
-    if since:
-        states = [state for state in states if state.events and state.events[-1].at >= since]
     failures = failures_by_cause(states)
-    is_everything = not (options.selection.is_narrow or since)
     document = StatusDocument(
         at=now.isoformat(timespec="seconds"),
         totals=_totals([state for state in states if state.package is state.variant]),
         failures=failures,
         next=tuple(_next(states, failures)),
-        variants=_rows((s for s in states if s.package is s.variant), options.sort, now),
-        companions=_rows((s for s in states if s.package is not s.variant), options.sort, now),
+        variants=tuple(_row(s, now) for s in states if s.package is s.variant),
+        companions=tuple(_row(s, now) for s in states if s.package is not s.variant),
     )
     screen = Screen(sys.stdout)
     if options.json:
         print_json(document, sys.stdout)
-    elif is_everything and options.sort == "matrix" and len(states) > _FEW:
+    elif not options.selection.is_narrow and len(states) > _FEW:
         for line in _overview(states, document, now):
             screen.line(line)
     else:
         _print_table(screen, [*document.variants, *document.companions], now)
     return EXIT_OK
-
-
-def _rows(states: Iterable[PackageState], key: str, now: datetime) -> tuple[StatusRow, ...]:
-    """Return rows sorted as --sort says: the newest and the longest first."""
-    rows = [_row(state, now) for state in states]
-    if key in {"state", "time"}:
-        rows.sort(key=lambda row: row.at, reverse=True)
-    if key == "state":
-        rows.sort(key=lambda row: [*OverallState].index(row.state))
-    if key == "duration":
-        rows.sort(key=lambda row: row.seconds or 0.0, reverse=True)
-    return tuple(rows)
-
-
-def _since(text: str, now: datetime) -> str:
-    """Return the time that --since means, as the ledger writes times. Raises BuildPytorchError."""
-    if found := re.fullmatch(r"(\d{1,4})([mhdw])", text):
-        return (now - timedelta(**{_UNITS[found[2]]: int(found[1])})).isoformat()
-    if then := moment(text):
-        return then.isoformat()
-    raise BuildPytorchError(f'--since: found "{text}"; allowed: 90m, 12h, 3d, 2w, 2026-11-20')
 
 
 def _row(state: PackageState, now: datetime) -> StatusRow:
