@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 
 from conftest import WHOLE, Project
@@ -10,7 +9,6 @@ from conftest import WHOLE, Project
 from build_pytorch.build.build_progress import named_package
 from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import option_specs
-from build_pytorch.cli.outdated import old_facts
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.selection import select
 from build_pytorch.sources.fetchers import sources
@@ -105,16 +103,6 @@ def test_a_release_that_inherits_its_torch_has_the_source_of_the_other() -> None
     text += '\n[release.copy]\nlike = "cuda13_0"\nfolder = "copy/.flox/pkgs"\ncatalog = "copy"\n'
     matrix = matrix_reader.parse(text)
     assert sources(matrix, (), "copy") == sources(matrix, (), "cuda13_0")
-
-
-def test_old_facts_of_one_release() -> None:
-    later = dt.date(2029, 1, 1)
-    facts = {name: dict(old_facts(ALL, later, name)) for name in ALL.releases}
-    assert "gpu.sm61" in facts["cuda12_8"]
-    assert "gpu.sm61" not in facts["cuda13_0"]
-    assert "release.cuda12_8.cuda" not in facts["cuda13_0"]
-    everything = dict(old_facts(ALL, later))
-    assert all(each.items() < everything.items() for each in facts.values())
 
 
 def test_a_log_names_a_variant_only_if_no_other_release_has_the_name() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from msgspec import structs
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.base.versions import in_range
-from build_pytorch.cli.outdated import old_facts
 from build_pytorch.generate import recipes
 from build_pytorch.hardware.possible import PossibleVariants
 from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader, rules
@@ -384,16 +382,6 @@ def test_the_same_names_are_allowed_in_another_catalog() -> None:
     assert len(matrix.of_release("other")) == 57
     with pytest.raises(BuildPytorchError, match="is ambiguous: cuda12_8/sm61-avx, other/sm61-avx"):
         select(matrix, ["pytorch-python313-cuda12_8-sm61-avx"])
-
-
-# --- the age of facts ---
-
-
-def test_facts_that_were_checked_more_than_a_year_ago_are_listed(all_releases: Matrix) -> None:
-    assert list(old_facts(all_releases, dt.date(2027, 11, 21))) == []
-    old = dict(old_facts(all_releases, dt.date(2027, 11, 22)))
-    names = ("pin.early_2026", "gpu.sm61", "release.cuda12_8.cuda", "rule[0]")
-    assert {old[name] for name in names} == {"2026-11-21"}
 
 
 # --- GPUs with code of their own in PyTorch ---

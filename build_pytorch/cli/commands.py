@@ -327,7 +327,7 @@ COMMANDS: Final = {
         Command("verify", "Check recipes and docs; exit 1 on errors.", VerifyOptions),
         Command("prefetch", "Fetch the hashes of all sources for matrix.toml.", PrefetchOptions),
         Command("bump", "Move a release to another PyTorch, nixpkgs or CUDA.", BumpOptions),
-        Command("outdated", "List newer PyTorch and nixpkgs, and old facts.", OutdatedOptions),
+        Command("outdated", "List newer versions of PyTorch and nixpkgs.", OutdatedOptions),
         Command("build", "Build variants with Flox or Nix.", BuildOptions),
         Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
         Command("log", "Show the log of the last build of a package.", LogOptions),
