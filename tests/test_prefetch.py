@@ -116,14 +116,6 @@ error: hash mismatch in file downloaded from 'https://github.com/NixOS/nixpkgs/a
          specified: sha256:{old32}
          got:       sha256:{new32}
 """,
-    "Nix 1.11": (
-        "error: output path \u2018/nix/store/x\u2019 has sha256 hash \u2018{new32}\u2019 "
-        "when \u2018{old32}\u2019 was expected"
-    ),
-    "Nix 2.0": (
-        "fixed-output derivation produced path '/nix/store/x' with sha256 hash '{new32}' "
-        "instead of the expected hash '{old32}'"
-    ),
 }
 
 

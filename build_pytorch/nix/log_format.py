@@ -106,22 +106,15 @@ class HashMismatch(msgspec.Struct, frozen=True):
     got: str
 
 
-_HASH: Final = r"['\"\u2018\u2019]?((?:sha256[-:])?[A-Za-z0-9+/]{43,64}=?)['\"\u2018\u2019]?"
+_HASH: Final = r"['\"]?((?:sha256[-:])?[A-Za-z0-9+/]{43,64}=?)['\"]?"
 
-# Nix since 2.0 writes two lines ("wanted" until 2.3, "specified" since 2.4), earlier versions one
-# sentence. The second line may begin with the prefix of the program that shows the log.
+# Nix writes two lines ("wanted" until 2.3, "specified" since 2.4). The second may begin with the
+# prefix of the program that shows the log.
 _PAIR: Final = re.compile(rf"(?:specified|wanted|expected):\s*{_HASH}\s*\n[^\n]*?got:\s*{_HASH}")
-_SENTENCES: Final = (
-    re.compile(rf"has \w+ hash {_HASH} when {_HASH} was expected"),
-    re.compile(rf"with sha256 hash {_HASH} instead of the expected hash {_HASH}"),
-)
 
 
 def hash_mismatches(log: str) -> list[HashMismatch]:
     """Return every hash mismatch of a log once, in the order of the log."""
     text = _ESCAPE.sub("", log).replace("\r\n", "\n").replace("\r", "\n")
-    found = [(match.start(), match[1], match[2]) for match in _PAIR.finditer(text)]
-    for pattern in _SENTENCES:
-        found += [(match.start(), match[2], match[1]) for match in pattern.finditer(text)]
-    pairs = dict.fromkeys((to_sri(specified), to_sri(got)) for _, specified, got in sorted(found))
+    pairs = dict.fromkeys((to_sri(old), to_sri(got)) for old, got in _PAIR.findall(text))
     return [HashMismatch(old, new) for old, new in pairs if old and new and old != new]
