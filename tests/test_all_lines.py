@@ -57,10 +57,6 @@ def of_line(lines: Matrix, line: str, kind: str = "gpu") -> list[Variant]:
     return [v for v in lines.of_release(line.lower()) if v.kind == kind]
 
 
-def test_it_is_short() -> None:
-    assert len(EXAMPLE.read_text().splitlines()) < 500
-
-
 @pytest.mark.parametrize("line", LINES)
 def test_a_line_has_its_pin_versions_and_source(lines: Matrix, line: str) -> None:
     fact, release = LINES[line], lines.releases[line.lower()]
@@ -205,29 +201,3 @@ def test_nixpkgs_is_imported_once_for_each_pin_system_config_and_overlays(
         for variant in lines.variants
     }
     assert bindings.count("builtins.fetchTarball") == len(distinct)
-
-
-def deviations(lines: Matrix, line: str) -> set[str]:
-    """The numbers of the deviations of a line, from the facts and the rules of the example."""
-    fact, variants = LINES[line], lines.of_release(line.lower())
-    rules = {rule.id for variant in variants for rule in variant.effects.rules}
-    is_native, is_12 = fact["source"] == "native", fact["cuda"].startswith("12")
-    sets = [each for each in FACTS["cpu_sets"].values() if each["beside"] == line]
-    found = {
-        "1": "allowBroken" in fact["config"],
-        "2": any(each["source"] == "native" for each in sets),
-        "3": is_native and "cccl-headers" in rules,
-        "4": is_12 and "find-cuda-toolkit" in rules,
-        "5": bool({"arch-specific-kernels", "own-libraries"} & rules),
-        "6": "cupti-paths" in rules,
-    }
-    return {number for number, holds in found.items() if holds}
-
-
-def test_the_table_of_the_page_has_the_lines_of_each_deviation(lines: Matrix) -> None:
-    page = (PROJECT / "docs/explanation/release-lines.md").read_text()
-    rows = re.findall(r"(?m)^\| (\d) \| (all|[L0-9 ]+) \|", page)
-    told = {number: set(LINES if where == "all" else where.split()) for number, where in rows}
-    assert set().union(*told.values()) <= LINES.keys()
-    for line in LINES:
-        assert {n for n, where in told.items() if line in where} == deviations(lines, line), line

@@ -21,9 +21,7 @@ from build_pytorch.matrix.selection import select, select_packages
 from build_pytorch.nix.nix_evaluation import RecipeSource
 from build_pytorch.results import evidence
 from build_pytorch.sources import fetchers
-from build_pytorch.sources.new_release import with_release
-from build_pytorch.sources.new_versions import NewVersions
-from build_pytorch.sources.release_move import ReleaseMove
+from build_pytorch.sources.release_move import NewVersions, ReleaseMove
 from build_pytorch.verify import recipe_evaluation, verification
 from build_pytorch.verify.check import Context
 from build_pytorch.verify.recipe_facts import Facts
@@ -110,15 +108,9 @@ def test_patterns_name_variants_first_and_companions_else(matrix: Matrix) -> Non
     assert ids("cpu-avx2+*") == ["cpu-avx2+torchvision", "cpu-avx2+torchaudio"]
     assert len(ids("torchvision-*")) == len(ids("*")) == len(ids()) == 44
     assert ids("cpu-avx2", companions=("torchaudio",)) == ["cpu-avx2", "cpu-avx2+torchaudio"]
-
-
-def test_a_companion_that_does_not_exist_is_an_error(matrix: Matrix) -> None:
-    with pytest.raises(BuildPytorchError, match='no selected variant has a companion "audio"'):
-        select_packages(matrix, ["cpu-avx2"], companions=["audio"])
-
-
-def test_a_companion_stands_for_its_variant_where_variants_are_wanted(matrix: Matrix) -> None:
     assert [v.id for v in select(matrix, ["cpu-avx2+*"])] == ["cpu-avx2"]
+    with pytest.raises(BuildPytorchError, match='no selected variant has a companion "audio"'):
+        ids("cpu-avx2", companions=("audio",))
 
 
 # --- which versions belong together ---
@@ -139,31 +131,25 @@ def test_a_companion_is_for_versions_of_pytorch_and_the_newest_one_is_taken() ->
     assert [version_for(torch, "triton") for torch in ("2.11.0", "2.15.0")] == ["3.6.0", "3.9.0"]
 
 
-def findings(text: str, check: str, root: Path) -> list[tuple[str, str, int]]:
+@pytest.mark.parametrize(
+    ("torch", "vision", "severity", "says"),
+    [
+        ("2.10.0", "0.24.1", "error", "torchvision 0.24.1 with PyTorch 2.10.0; it is for PyTorch"),
+        ("2.10.0", "0.99.0", "warning", "torchvision 0.99.0"),
+        ("2.15.0", "0.29.1", "", ""),  # 0.29.2 is for 2.15.0 as well, and newer
+    ],
+)
+def test_a_companion_of_another_pytorch_is_found(
+    tmp_path: Path, torch: str, vision: str, severity: str, says: str
+) -> None:
+    text = ONE.replace("2.10.0", torch).replace("pytorch210", f"pytorch{torch[0]}{torch[2:4]}")
+    text = without(text.replace("0.25.0", vision), AUDIO)
     matrix = matrix_reader.parse(text)
-    found = verification.verify(matrix, root, only=[check]).findings
-    return [(finding.severity, finding.found, finding.line) for finding in found]
-
-
-def test_a_companion_of_another_pytorch_is_an_error(tmp_path: Path) -> None:
-    text = ONE.replace('version = "0.25.0"', 'version = "0.24.1"').replace("v0.25.0", "v0.24.1")
-    ((severity, found, line),) = findings(text, "companion-version", tmp_path)
-    assert severity == "error"
-    assert found == "torchvision 0.24.1 with PyTorch 2.10.0; it is for PyTorch 2.9.1"
-    assert text.splitlines()[line - 1] == VISION
-    assert findings(WHOLE, "companion-version", tmp_path) == []
-
-
-def test_a_pair_that_nobody_knows_is_a_warning(tmp_path: Path) -> None:
-    text = ONE.replace('version = "0.25.0"', 'version = "0.99.0"').replace("v0.25.0", "v0.99.0")
-    found = findings(text, "companion-version", tmp_path)
-    assert [severity for severity, _, _ in found] == ["warning"]
-
-
-def test_a_range_of_versions_is_enough(tmp_path: Path) -> None:
-    text = ONE.replace("2.10.0", "2.15.0").replace("pytorch210", "pytorch215")
-    text = text.replace("0.25.0", "0.29.1")  # 0.29.2 is for 2.15.0 as well, and newer
-    assert findings(without(text, AUDIO), "companion-version", tmp_path) == []
+    found = verification.verify(matrix, tmp_path, only=["companion-version"]).findings
+    assert [finding.severity for finding in found] == ([severity] if severity else [])
+    for finding in found:
+        assert finding.found.startswith(says)
+        assert text.splitlines()[finding.line - 1] == VISION
 
 
 # --- recipes ---
@@ -311,11 +297,10 @@ def test_pytorch_is_compiled_once_for_a_variant_and_its_companions(world: World)
 def test_companions_of_a_variant_that_fails_are_not_started(world: World) -> None:
     world.scenario("cpu-avx2", "exit 1")
     done = world.built("cpu-avx2+torchvision")
-    outcomes = {row["variant"]: row["outcome"] for row in done["variants"]}
-    assert outcomes == {"cpu-avx2": "failed", "cpu-avx2+torchvision": "not started"}
+    outcomes = [(row["variant"], row["outcome"]) for row in done["variants"]]
+    assert outcomes == [("cpu-avx2", "failed"), ("cpu-avx2+torchvision", "not started")]
     message = done["by_id"]["cpu-avx2+torchvision"]["message"]
-    assert message == "cpu-avx2 failed, and this needs it"
-    assert done["returncode"] == 1
+    assert (done["returncode"], message) == (1, "cpu-avx2 failed, and this needs it")
 
 
 # --- sources ---
@@ -330,16 +315,6 @@ def test_the_sources_of_companions_have_names_of_their_own(matrix: Matrix) -> No
     assert [s.release for s in fetchers.sources(whole, ("torchaudio",))] == ["cuda13_0"]
 
 
-def test_bump_moves_companions_to_the_versions_that_belong_to_the_new_pytorch(
-    matrix: Matrix,
-) -> None:
-    move = ReleaseMove(matrix, "cuda13_0", NewVersions(torch="2.11.0"))
-    place = ("release", "cuda13_0", "companion")
-    assert move.values[*place, "torchvision", "version"].value == "0.26.0"
-    assert move.values[*place, "torchvision", "rev"].value == "v0.26.0"
-    assert move.values[*place, "torchaudio", "version"].value == "2.11.0"
-
-
 @pytest.mark.parametrize("name", ["cuda13_0", "next"])
 def test_a_companion_without_a_version_or_that_nobody_wants_is_left_out(name: str) -> None:
     matrix = matrix_reader.parse(ONE)
@@ -349,26 +324,14 @@ def test_a_companion_without_a_version_or_that_nobody_wants_is_left_out(name: st
         "left out, as --without says: companion.torchvision",
         "left out, no version for PyTorch 2.7.0 is known: companion.torchaudio",
     ]
-    text = with_release(move) if name == "next" else move.over()
+    text = move.text()
     moved = matrix_reader.parse(text).releases
     assert moved[name].companion.packages == {}
     assert bool(moved["cuda13_0"].companion.packages) is (name == "next")
     assert ('torchaudio = "none"' in text) is (name == "next")
-
-
-def test_without_names_a_companion_of_the_release(matrix: Matrix) -> None:
     says = '"audio": no companion of cuda13_0; there are torchvision, torchaudio'
     with pytest.raises(BuildPytorchError, match=says):
         ReleaseMove(matrix, "cuda13_0", NewVersions(without=("audio",)))
-
-
-def test_a_release_made_from_another_one_has_companions_of_its_own_pytorch() -> None:
-    wanted = NewVersions(torch="2.11.0")
-    move = ReleaseMove(matrix_reader.parse(WHOLE), "cuda13_0", wanted, beside="next")
-    release = matrix_reader.parse(with_release(move)).releases["next"]
-    found = {name: each.version for name, each in release.companion.packages.items()}
-    assert found == {"torchvision": "0.26.0", "torchaudio": "2.11.0"}
-    assert not release.companion.packages["torchvision"].hash
 
 
 # --- other commands ---

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import NIX, ONE, PROJECT, Project, copied_project
+from conftest import NIX, ONE, PROJECT, Project
 from world import Site, World, programs, served
 
 from build_pytorch.base.errors import MatrixError
@@ -36,57 +36,32 @@ def two(project: Project) -> Project:
     return project
 
 
-@pytest.fixture
-def alone(project: Project) -> Project:
-    """The project with the second release only."""
+def test_it_renders_beside_the_first(two: Project) -> None:
+    done = two.invoke("all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "52 of 52 recipes" in done.stdout
+    written = {path.stem for path in (two.root / "cuda12/.flox/pkgs").glob("*.nix")}
+    assert written == {f"pytorch-python312-cuda12_9-{variant}" for variant in EIGHT}
+    for committed in (PROJECT / ".flox/pkgs").iterdir():
+        assert (two.pkgs / committed.name).read_text() == committed.read_text()
+
+
+def alone(project: Project, release: str) -> Project:
+    """The project with one release only, and the axes of its matrix."""
     matrix = project.root / "matrix.toml"
     text = matrix.read_text()
-    axes = text[text.index("[gpu.sm121]") :]
-    matrix.write_text(SECOND + "\n" + axes)
+    matrix.write_text(f"{release}\n{text[text.index('[gpu.sm121]') :]}")
     for recipe in project.pkgs.iterdir():
         recipe.unlink()
     return project
 
 
-def written(project: Project) -> dict[str, str]:
-    folder = project.root / "cuda12/.flox/pkgs"
-    return {path.stem: path.read_text() for path in folder.glob("*.nix")}
-
-
-@pytest.fixture(scope="module")
-def rendered(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """The project with both releases, after `invoke all`, which passed."""
-    project = copied_project(tmp_path_factory.mktemp("two") / "project")
-    matrix = project.root / "matrix.toml"
-    matrix.write_text(matrix.read_text() + SECOND)
-    done = project.invoke("all")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "52 of 52 recipes" in done.stdout
-    return project
-
-
-def test_it_renders_beside_the_first(rendered: Project) -> None:
-    assert set(written(rendered)) == {f"pytorch-python312-cuda12_9-{variant}" for variant in EIGHT}
-    for committed in (PROJECT / ".flox/pkgs").iterdir():
-        assert (rendered.pkgs / committed.name).read_text() == committed.read_text()
-
-
-def test_it_renders_alone_and_verifies(alone: Project) -> None:
-    done = alone.invoke("all")
+def test_it_renders_alone_and_verifies(project: Project) -> None:
+    done = alone(project, SECOND).invoke("all")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "8 of 8 recipes" in done.stdout
-    readme = (alone.root / "README.md").read_text()
+    readme = (project.root / "README.md").read_text()
     assert "**8 variants** of PyTorch 2.8.0 on CUDA 12.9, Python 3.12" in readme
-
-
-def test_a_missing_recipe_of_it_is_found(rendered: Project) -> None:
-    recipe = rendered.root / "cuda12/.flox/pkgs/pytorch-python312-cuda12_9-sm86-avx2.nix"
-    text = recipe.read_text()
-    recipe.unlink()
-    done = rendered.invoke("verify", "--only", "missing-recipe")
-    recipe.write_text(text)
-    assert done.returncode == 1
-    assert f"{recipe.name}:1:\n  error: missing-recipe" in done.stdout
 
 
 def test_two_releases_do_not_share_a_file() -> None:
@@ -110,18 +85,12 @@ def test_no_code_and_no_template_knows_a_release() -> None:
 
 
 def test_a_release_without_cuda_and_with_one_variant_is_data_as_well(project: Project) -> None:
-    matrix = project.root / "matrix.toml"
-    text = matrix.read_text()
     release = SECOND[SECOND.index("[release.") : SECOND.index("[[release.")]
     cuda = release[release.index("[release.cuda12_9.cuda]") : release.index("[release.cuda12_9.py")]
     release = release.replace(cuda, "").replace("python312-cuda12_9", "python312")
     group = 'title = "one"\nkind = "cpu-only"\nplatform = "aarch64-linux"\ncpu = ["armv9"]\n'
     pin = SECOND[SECOND.index("[pin.") :]
-    axes = text[text.index("[gpu.sm121]") :]
-    matrix.write_text(f"{release}\n[[release.cuda12_9.group]]\n{group}\n{pin}\n{axes}")
-    for recipe in project.pkgs.iterdir():
-        recipe.unlink()
-    done = project.invoke("all")
+    done = alone(project, f"{release}\n[[release.cuda12_9.group]]\n{group}\n{pin}").invoke("all")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 of 1 recipe," in done.stdout
     if NIX:
@@ -131,12 +100,6 @@ def test_a_release_without_cuda_and_with_one_variant_is_data_as_well(project: Pr
     (recipe,) = (project.root / "cuda12/.flox/pkgs").iterdir()
     assert recipe.name == "pytorch-python312-cpu-armv9.nix"
     assert 'system = "aarch64-linux";' in recipe.read_text()
-
-
-# Somebody is logged in.
-FLOX = """#!/bin/sh
-exit 0
-"""
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +147,7 @@ def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_pa
     two.git("init", "-q", "--bare", str(tmp_path / "remote.git"))
     two.git("remote", "add", "origin", str(tmp_path / "remote.git"))
     two.git("push", "-q", "-u", "origin", "HEAD")
-    world.program("flox", FLOX)
+    world.program("flox", "#!/bin/sh\nexit 0\n")  # somebody is logged in
     published = row("publish", "--without-evidence")
     assert published["output"] == output
     assert published["action"] == "refused"

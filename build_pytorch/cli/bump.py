@@ -9,15 +9,14 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import only_release
 from build_pytorch.sources import nightly
-from build_pytorch.sources.new_versions import NewVersions, new_name
+from build_pytorch.sources.release_move import NewVersions
 
 
 def run(options: BumpOptions) -> int:
     """Move a release, or make one beside it. Returns the exit code. Raises BuildPytorchError."""
     old = matrix_reader.load(options.root)
     name, wanted = (_commit_wanted if options.nightly else _versions_wanted)(options, old)
-    beside = new_name(options.as_) if options.as_ else ""
-    return change_release(old, name, wanted, beside, options)
+    return change_release(old, name, wanted, options)
 
 
 def _versions_wanted(options: BumpOptions, old: Matrix) -> tuple[str, NewVersions]:

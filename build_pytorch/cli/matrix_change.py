@@ -27,9 +27,7 @@ from build_pytorch.nix import nix_evaluation
 from build_pytorch.sources import move_checks
 from build_pytorch.sources.fetchers import new_values
 from build_pytorch.sources.github import FLOX_BRANCHES, FLOX_NIXPKGS, GitHub
-from build_pytorch.sources.new_release import with_release
-from build_pytorch.sources.new_versions import NewVersions, new_versions
-from build_pytorch.sources.release_move import ReleaseMove
+from build_pytorch.sources.release_move import NewVersions, ReleaseMove, new_versions
 from build_pytorch.verify import rebuilds, registry, reports, verification
 from build_pytorch.verify.verification import VerificationResult
 
@@ -101,18 +99,17 @@ def wanted_versions(matrix: Matrix, options: BumpOptions) -> NewVersions:
     return wanted
 
 
-def change_release(
-    old: Matrix, name: str, wanted: NewVersions, beside: str, options: BumpOptions
-) -> int:
-    """Move a release to other versions, or make one `beside` it that has them.
+def change_release(old: Matrix, name: str, wanted: NewVersions, options: BumpOptions) -> int:
+    """Move a release to other versions, or make one beside it that has them.
 
     Checks, edits, fetches, renders and verifies in memory; then writes everything at once. Returns
     the exit code. Raises BuildPytorchError, with nothing written, if a step fails.
     """
     screen = Screen(sys.stdout)
+    beside = options.as_
     move = ReleaseMove(old, name, wanted, beside=beside)
     move = move_checks.asked_move(move, options.assume, options.timeout)
-    text, todo, changed = (with_release(move) if beside else move.over()), move.todo, name
+    text, todo, changed = move.text(), move.todo, name
     if beside:
         changed, todo = beside, [*todo, f"write the purpose of release.{beside}: whom it is for"]
     moved = matrix_reader.parse(text, root=old.root)

@@ -15,8 +15,7 @@ from build_pytorch.matrix.tables import Release
 from build_pytorch.sources import pin_facts
 from build_pytorch.sources.fetchers import FetchedHash, fetch
 from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
-from build_pytorch.sources.new_versions import NewVersions
-from build_pytorch.sources.release_move import CONTENTS, ReleaseMove
+from build_pytorch.sources.release_move import CONTENTS, NewVersions, ReleaseMove
 
 
 def check_upstream(release: Release, wanted: NewVersions, *, pre: bool) -> Iterator[str]:

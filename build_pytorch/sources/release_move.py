@@ -1,4 +1,4 @@
-"""One move of a release: new versions in, changed values of matrix.toml out, each with its reason.
+"""One move of a release: new versions in, a new matrix.toml out, each value with its reason.
 
 Pure. `invoke bump` writes the values over the release; `invoke bump --as` writes them beside it,
 into a new release that is like it.
@@ -6,16 +6,19 @@ into a new release that is like it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
-from msgspec import structs
+import msgspec
+from msgspec import Struct, structs
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.versions import digits, is_revision, minor_version, numbers, underscored
-from build_pytorch.matrix import known_hardware, matrix_reader
-from build_pytorch.matrix.field_types import Trail, listed
+from build_pytorch.matrix import field_types, known_hardware, matrix_editor, matrix_reader
+from build_pytorch.matrix.compatibility import compiles
+from build_pytorch.matrix.field_types import Trail, listed, misfits
 from build_pytorch.matrix.matrix_editor import Value
+from build_pytorch.matrix.matrix_lines import missing_rules
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.source_tables import (
     Companion,
@@ -24,22 +27,60 @@ from build_pytorch.matrix.source_tables import (
     repository_of,
     version_for,
 )
+from build_pytorch.matrix.tables import Group
 from build_pytorch.sources import pin_facts
-from build_pytorch.sources.moved_values import LEFT_OUT, MovedValues
-from build_pytorch.sources.new_versions import NewVersions
 from build_pytorch.sources.nightly import NightlyCommit
 
 _OF_GITHUB: Final = ("owner", "repo", "rev", "fetcher", "submodules", "hash", "hash_of")
+_LEFT_OUT: Final = "none"
+"""In place of the table of a companion that a release would inherit."""
+
 CONTENTS: Final = "what it contains"
 """What nobody knows of a new revision."""
 
 
-class ReleaseMove(MovedValues):
+class NewVersions(Struct, frozen=True, kw_only=True):
+    """The versions to move to. What is None stays as it is."""
+
+    torch: field_types.Version | None = None
+    nixpkgs: str | None = None  #: a revision, or the key of a pin
+    cuda: field_types.CudaVersion | None = None
+    python: field_types.Python3 | None = None
+    commit: NightlyCommit | None = None  #: the new source of a nightly
+    without: tuple[str, ...] = ()  #: companions to leave out
+
+    @property
+    def words(self) -> str:
+        """The versions, in words."""
+        if self.commit:
+            return f"{self.commit.version} {self.commit.rev}"
+        given = {name: getattr(self, name) for name in ("torch", "nixpkgs", "cuda", "python")}
+        words = [f"{name} {version}" for name, version in given.items() if version]
+        return " and ".join([*words, *(f"no {name}" for name in self.without)])
+
+
+def new_versions(**versions: str | tuple[str, ...]) -> NewVersions:
+    """Return the versions that are not empty. Raises BuildPytorchError for a malformed one."""
+    given = {name: version for name, version in versions.items() if version}
+    for (name, *_), what in misfits(given, NewVersions):
+        raise BuildPytorchError(f"--{name}: {what}")
+    return msgspec.convert(given, NewVersions)
+
+
+class MovedValue(NamedTuple):
+    """A changed value of matrix.toml."""
+
+    value: Value
+    reason: str
+
+
+class ReleaseMove:
     """The changed values of a release; with `beside`, those of a new release that is like it.
 
-    `todo` is what a person has to check. `pin` is the pin of another move with what it contains.
-    Raises BuildPytorchError for versions that are not known or that this pin lacks, and for a CUDA
-    without GPUs.
+    `values` has those of the release and of pins, `pins` the pins that are new or have new facts,
+    `todo` what a person has to check. `pin` is the pin of another move with what it contains.
+    Raises BuildPytorchError for versions that are not known or that this pin lacks, for a CUDA
+    without GPUs, and for a new name that is malformed or in use.
     """
 
     def __init__(
@@ -51,7 +92,15 @@ class ReleaseMove(MovedValues):
         beside: str = "",
         pin: Pin | None = None,
     ) -> None:
-        super().__init__(matrix, name, beside)
+        for _, what in misfits(beside, field_types.Key) if beside else ():
+            raise BuildPytorchError(f"name of the release: {what}")
+        if beside in matrix.releases:
+            raise BuildPytorchError(f'release "{beside}" exists already; choose another name')
+        self.matrix, self.name, self.beside = matrix, name, beside
+        self.old = matrix.releases[name]
+        self.values: dict[Trail, MovedValue] = {}
+        self.pins: dict[str, Pin] = {}
+        self.place: Trail = ("release", beside or name)
         self.wanted = wanted
         self.todo: list[str] = []
         self.unknown: list[str] = []
@@ -192,7 +241,7 @@ class ReleaseMove(MovedValues):
             raise BuildPytorchError(f'--without "{name}": no companion of {self.name}; {there}')
         place = (*self.place, "companion", name)
         self.values = {trail: each for trail, each in self.values.items() if trail[:-1] != place}
-        self.set(f"left out, {why}", ("companion",), **{name: LEFT_OUT})
+        self.set(f"left out, {why}", ("companion",), **{name: _LEFT_OUT})
 
     def _move_cuda(self) -> None:
         """Set the CUDA and the package set that has it; a set that the pin lacks is assumed."""
@@ -281,6 +330,99 @@ class ReleaseMove(MovedValues):
         ]
         return [(spelled(was), spelled(now)) for was, now, spelled in versions if now]
 
+    # --- the text ---
+
+    def reasons(self) -> Iterator[str]:
+        """Yield each reason with the tables whose values change for it."""
+        tables: dict[str, dict[str, None]] = {}
+        for trail, moved in self.values.items():
+            below = trail[len(self.place) :] if trail[0] == "release" else trail
+            table = below if moved.value == _LEFT_OUT else below[:-1]
+            steps = [step for step in table if isinstance(step, str)] or below
+            tables.setdefault(moved.reason, {})[".".join(map(str, steps))] = None
+        for reason, names in tables.items():
+            yield f"{reason}: {', '.join(names)}"
+
+    def set(self, reason: str, table: Trail, **values: Value) -> None:
+        """Set values of a table of the release, or of a pin."""
+        place = table if table[:1] == ("pin",) else (*self.place, *table)
+        for key, value in values.items():
+            self.values[*place, key] = MovedValue(value, reason)
+
+    def text(self) -> str:
+        """Return the text of the matrix after the move. Raises MatrixError."""
+        text, place = self.matrix.text, ("pin", list(self.matrix.pins)[-1])
+        for key, pin in self.pins.items():
+            if key in self.matrix.pins:
+                text = pin_facts.written(text, key, pin)
+            else:
+                text = matrix_editor.with_table(text, ("pin", key), pin_facts.table(pin), place)
+        changes = {trail: moved.value for trail, moved in self.values.items()}
+        if self.beside:
+            facts = {trail: value for trail, value in changes.items() if trail[0] == "pin"}
+            return self._with_release(matrix_editor.with_values(text, facts))
+        for trail in [trail for trail, value in changes.items() if value == _LEFT_OUT]:
+            text = matrix_editor.without_table(text, trail)
+            if not self.old.like:
+                del changes[trail]
+        return matrix_editor.edited(text, changes)
+
+    def _with_release(self, text: str) -> str:
+        """Return a text of the matrix with the new release, and the rules that it needs.
+
+        It has the groups of the old one, without what its CUDA does not compile for.
+        """
+        matrix, table, groups = self.matrix, self._table(), self._groups()
+        place = ("release", list(matrix.releases)[-1])
+        text = matrix_editor.with_table(text, self.place, table, place)
+        if groups != matrix.releases[table["like"]].group:
+            for group in groups:
+                header = (*self.place, "group", 0)
+                text = matrix_editor.with_table(text, header, _group_table(group), header[:3])
+        new = matrix_reader.parse(text, root=matrix.root)
+        for rule in missing_rules(matrix, new.of_release(self.beside)):
+            last = ("rule", len(matrix.rules) - 1)
+            text = matrix_editor.with_table(text, ("rule", 0), rule, last)
+        return text
+
+    def _table(self) -> dict[str, Any]:
+        """Return the table of the release beside the old one, without its groups."""
+        own = matrix_reader.own_values(self.matrix.text, self.name)
+        kept = ("torch", "companion", "nixpkgs", "cuda", "python", "names", "build")
+        values: dict[str, Any] = {
+            "like": own.get("like", self.name),
+            "folder": f"releases/{self.beside}/.flox/pkgs",
+            "catalog": self.beside,
+            "purpose": f"not written yet; made from {self.name}",
+            "support": "evaluated; no build recorded here",
+            **({key: own[key] for key in kept if key in own} if "like" in own else {}),
+        }
+        for (kind, _, *parents, last), moved in self.values.items():
+            if kind == "release":
+                place = values
+                for step in parents:
+                    place = place.setdefault(str(step), {})
+                place[str(last)] = moved.value
+                if moved.value is None:
+                    del place[str(last)]
+        return values
+
+    def _groups(self) -> tuple[Group, ...]:
+        """Return the groups of the release; all of them if its CUDA compiles for all its GPUs."""
+        old, gpus = self.old, self.matrix.gpus
+        cuda = old.cuda and structs.replace(old.cuda, version=self._cuda)
+        kept = []
+        for group in old.group:
+            keys = tuple(
+                key
+                for key in group.gpu
+                if compiles(cuda, gpus[key]) and group.platform in gpus[key].hosts
+            )
+            if keys or group.kind != "gpu":
+                kept.append(structs.replace(group, gpu=keys, folder=None))
+        is_same = [group.gpu for group in kept] == [group.gpu for group in old.group]
+        return old.group if is_same else tuple(kept)
+
 
 def _source(name: str, source: PackageSource, version: str, is_of_pin: bool) -> dict[str, Value]:
     """Return the changed keys of a source; `is_of_pin`: the pin has the PyTorch itself."""
@@ -294,3 +436,10 @@ def _source(name: str, source: PackageSource, version: str, is_of_pin: bool) -> 
         values |= {"source": "github", "owner": owner, "repo": repo}
         values |= {"submodules": True} if name == "torch" else {}
     return {**values, "hash": "", "hash_of": ""}
+
+
+def _group_table(group: Group) -> dict[str, Any]:
+    """Return a group as a table, without what is empty; its title comes first."""
+    table: dict[str, Any] = msgspec.to_builtins(group)
+    order = dict.fromkeys(("title", "kind", "platform", "gpu", "cpu", *table))
+    return {key: table[key] for key in order if table[key] not in (None, False, (), [])}
