@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:08b5df065f1d2fabab07ecba2add0ebc00f3987135ac03682ba925d86adf8735
+# Digest of this file, with zeros in place of it: sha256:191b18ad834e2314b768638e5c6985b8b6e2e1885e40f74b2c8251074b503527
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -59,7 +59,7 @@ let
     "pytorch-python313-cuda13_0-sm121-armv9-nightly-wrapper" = import ./releases/nightly/.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9-nightly-wrapper.nix { nixpkgs_pinned = nixpkgs_nightly-gpu-aarch64-linux-2; };
   } // on "x86_64-linux" {
     "pytorch-python313-cuda13_0-sm120-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
-    "pytorch-python313-cuda13_0-sm120-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
+    "pytorch-python313-cuda13_0-sm120-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix { };
     "pytorch-python313-cuda13_0-sm120-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
     "pytorch-python313-cuda13_0-sm120-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
     "pytorch-python313-cuda13_0-sm103-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
@@ -197,8 +197,8 @@ let
   } // on "x86_64-linux" {
     "torchvision-python313-cuda13_0-sm120-avx2" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx2"; };
     "torchaudio-python313-cuda13_0-sm120-avx2" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx2"; };
-    "torchvision-python313-cuda13_0-sm120-avx512" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx512"; };
-    "torchaudio-python313-cuda13_0-sm120-avx512" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx512"; };
+    "torchvision-python313-cuda13_0-sm120-avx512" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm120-avx512.nix { torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx512"; };
+    "torchaudio-python313-cuda13_0-sm120-avx512" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm120-avx512.nix { torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx512"; };
     "torchvision-python313-cuda13_0-sm120-avx512bf16" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx512bf16"; };
     "torchaudio-python313-cuda13_0-sm120-avx512bf16" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx512bf16"; };
     "torchvision-python313-cuda13_0-sm120-avx512vnni" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm120-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx512vnni"; };

@@ -82,10 +82,13 @@ def release_nix(matrix: Matrix, texts: Mapping[str, str]) -> str:
     `texts` are those of the recipes by path. Raises TemplateError if one has no import.
     """
     names: dict[str, str] = {}
-    imported: dict[str, str] = {}
+    imported: dict[str, str | None] = {}
     for path, variants in nixpkgs_imports(matrix, texts).items():
         names[path] = f"nixpkgs_{PurePath(path).stem}"
-        imported |= dict.fromkeys((variant.attribute for variant in variants), names[path])
+        for variant in variants:
+            # A recipe that a person wrote may import another nixpkgs, or in no way.
+            is_kept = variant.path in variant.release.kept
+            imported[variant.attribute] = None if is_kept else names[path]
     return render_file(
         matrix.root,
         "release.nix.j2",
@@ -116,8 +119,7 @@ def render_template(root: Path, name: str, **values: Any) -> str:
 
     try:
         environment = _environment(root, is_page=name.endswith(".html.j2"))
-        text = environment.get_template(name).render(values)
-        return paths.named(text, paths.program_of(root))
+        return environment.get_template(name).render(values)
     except jinja2.TemplateSyntaxError as error:
         raise TemplateError(f"templates/{error.name}:{error.lineno}: {error.message}") from None
     except jinja2.TemplateError as error:
@@ -130,8 +132,7 @@ def template_source(root: Path, name: str) -> str:
         folder = paths.in_use(root, paths.TEMPLATES)
         if not (paths.is_clone(root) or os.path.lexists(folder / name)):
             folder = paths.SHIPPED / paths.TEMPLATES  # a project may have some of its own
-        text = files.read_below(folder, name).decode()
-        return paths.named(text, paths.program_of(root))
+        return files.read_below(folder, name).decode()
     except FileNotFoundError:
         raise TemplateError(f"templates/{name}: missing; restore it from Git") from None
     except OSError as error:

@@ -201,6 +201,11 @@ class Release(TomlTable, frozen=True, kw_only=True):
         return found
 
     @property
+    def kept(self) -> set[str]:
+        """The paths of recipes that stay as a person wrote them."""
+        return {f"{self.folder}/{entry.file}" for entry in self.cleanup if entry.action == "keep"}
+
+    @property
     def variant_folders(self) -> tuple[str, ...]:
         """The folders of the recipes of variants, the own one first."""
         groups = (group.folder for group in self.group if group.folder)

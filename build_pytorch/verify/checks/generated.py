@@ -52,12 +52,7 @@ def generated_recipes(context: Context) -> Iterator[Finding]:
     except BuildPytorchError as error:
         yield Finding(str(error), "templates that render", path="templates")
         return
-    kept = {
-        f"{release.folder}/{entry.file}"
-        for release in context.matrix.releases.values()
-        for entry in release.cleanup
-        if entry.action == "keep"
-    }
+    kept = {path for release in context.matrix.releases.values() for path in release.kept}
     for package, recipe in context.present:
         wanted, path = texts[package.path], recipe.path
         if recipe.text == wanted or (path in kept and not digest.has_digest(recipe.text)):
