@@ -150,9 +150,8 @@ class Project:
     def run(
         self, *argv: str, env: Mapping[str, str] | None = None, seconds: float = 120
     ) -> subprocess.CompletedProcess[str]:
-        """Run invoke in this process, nox and `--root` in a process of their own."""
-        is_command = argv[0] == "invoke" and argv[1:] and not argv[1].startswith("-")
-        if is_command and "--root" not in argv:  # without a matrix there, that of this copy counts
+        """Run invoke in this process, nox in a process of its own."""
+        if argv[0] == "invoke" and argv[1:] and not argv[1].startswith("-"):
             return run_in_process(self.root, argv[1:], env or {})
         return self.run_process(*argv, env=env, seconds=seconds)
 

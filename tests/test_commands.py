@@ -248,7 +248,6 @@ def test_every_command_names_a_function_that_takes_its_options(command: Command)
             "verify --only text a --only=syntax b",
             {"variants": ["a", "b"], "only": ["text", "syntax"]},
         ),
-        ("verify --root x a", {"variants": ["a"], "root": "x"}),
         ("verify a --json -v", {"variants": ["a"], "json": True, "verbose": True}),
         ("recommend --machine -", {"machine": "-"}),
         ("recommend --gpu=1 --gpu A100", {"gpu": ["1", "A100"]}),
@@ -271,8 +270,8 @@ def test_invoke_still_has_the_methods_that_the_menu_replaces() -> None:
         assert ours is not theirs
 
 
-def test_verify_works_on_another_root(still: Project, legacy: Path) -> None:
-    done = run_in_process(still.root, ["verify", "--root", str(legacy)], {})
+def test_verify_works_on_the_recipes_of_another_folder(legacy: Path) -> None:
+    done = run_in_process(legacy, ["verify"], {})
     assert done.returncode == 1
     for check in ("no-magma-suffix", "retired-pin", "magma-enabled", "two-stage-override"):
         assert f"error: {check}" in done.stdout
@@ -366,7 +365,6 @@ def test_a_value_that_an_option_cannot_have_is_one_line(
         ["smoke", "--python", ""],
         ["inspect", "cpu-avx2", "--path", ""],
         ["publish", "cpu-avx2", "--org", ""],
-        ["verify", "--root", ""],
     ],
 )
 def test_an_empty_option_is_a_variable_that_was_not_set(still: Project, argv: list[str]) -> None:
@@ -432,4 +430,3 @@ def test_one_name_means_one_thing_and_one_thing_has_one_name() -> None:
         names.setdefault(spec.help, set()).add(spec.name)
     assert [found for found in names.values() if len(found) > 1] == []
     assert len({spec.help for spec in specs if spec.name == "verbose"}) == 1, "declared once"
-    assert {spec.name for spec in specs if "cache" in spec.help} == {"store"}

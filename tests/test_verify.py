@@ -87,7 +87,6 @@ def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
         (["--explain", "syntx"], 'did you mean "syntax"?'),
         (["--only", "toolchain"], 'no check or category "toolchain"'),
         (["--only", "compilers"], 'did you mean "compiler"?'),
-        (["--root", "none"], "no such folder"),
     ],
 )
 def test_selecting_nothing_is_bad_input(clean: Project, argv: list[str], message: str) -> None:
@@ -227,14 +226,6 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(
     reports.show(broken_result, Screen(stream))
     assert "cpu-avx512.nix" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
-
-
-# --- another checkout ---
-
-
-def test_a_checkout_with_the_same_matrix_is_verified(project: Project, clean: Project) -> None:
-    done = clean.invoke("verify", "--root", str(project.root), "--only", "gpu-arch")
-    assert done.returncode == 0, done.stderr
 
 
 def test_an_unknown_tarball_hash_is_a_note_once_and_does_not_make_strict_fail(

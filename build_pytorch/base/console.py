@@ -17,11 +17,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TextIO, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TextIO, TypeVar
 
 import msgspec
-
-from build_pytorch.base import paths
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -107,7 +105,7 @@ class Screen:
 
     def command(self, head: str, text: str) -> None:
         """Print a command to copy after a head; a backslash continues one that is too long."""
-        line = head + (words := _WORD.findall(visible(paths.named(text, _program))))[0]
+        line = head + (words := _WORD.findall(visible(text)))[0]
         for word in words[1:]:
             if len(line) + len(word) + len("  \\") > WIDTH and len(line) > len(head) + len("  "):
                 self.line(f"{line} \\")
@@ -128,7 +126,6 @@ def folded(head: str, text: str, indent: int = 4) -> list[str]:
 
     A longer word, such as a path, is not broken, nor is a command in backticks: people copy it.
     """
-    text = paths.named(text, _program)
     head, text = visible(head), visible(text)  # before the columns are counted
     if len(head) + len(text) <= WIDTH and "\n" not in text:
         return [head + text]
@@ -235,31 +232,6 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-_program = paths.INVOKE
-
-
-def call_commands_of(program: str) -> None:
-    """Let every output call commands by this program, which runs."""
-    global _program  # noqa: PLW0603 - one process is one program
-    _program = program
-
-
-def own_name() -> str:
-    """Return the program that runs."""
-    return _program
-
-
-def changed_texts(document: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - JSON
-    """Return what JSON can express with each text changed; keys stay."""
-    if isinstance(document, str):
-        return change(document)
-    if isinstance(document, list | tuple):
-        return [changed_texts(item, change) for item in document]
-    if isinstance(document, dict):
-        return {key: changed_texts(item, change) for key, item in document.items()}
-    return document
-
-
 def counted(number: int, noun: str) -> str:
     """Return such as `1 finding` or `2 findings`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
@@ -300,8 +272,7 @@ def some(names: Sequence[str], most: int = 3) -> str:
 
 def print_json(document: object, stream: TextIO, indent: int | None = 2) -> None:
     """Print a document for programs: a struct, or what JSON can express."""
-    shown = changed_texts(msgspec.to_builtins(document), lambda text: paths.named(text, _program))
-    text = json.dumps(shown, indent=indent)
+    text = json.dumps(msgspec.to_builtins(document), indent=indent)
     _write(stream, text.replace("\x7f", "\\u007f") + "\n")
 
 
@@ -310,7 +281,7 @@ def write(stream: TextIO, text: str) -> None:
 
     If the reader is gone (`| head`, a closed terminal), later output is dropped.
     """
-    _write(stream, "\x1b[".join(map(visible, paths.named(text, _program).split(_OUR_ESCAPE))))
+    _write(stream, "\x1b[".join(map(visible, text.split(_OUR_ESCAPE))))
 
 
 def _write(stream: TextIO, text: str) -> None:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from pathlib import Path
 from typing import Final
 
 _PACKAGE: Final = Path(__file__).absolute().parents[1]
 
 PROJECT: Final = _PACKAGE.parent
-"""The clone of this package: the root of commands of Invoke and nox that are given no other one."""
+"""The clone of this package: the root of commands of Invoke and nox."""
 
 _IN_WHEEL: Final = _PACKAGE / "shipped"
 SHIPPED: Final = _IN_WHEEL if _IN_WHEEL.is_dir() else PROJECT
 """Matrix, templates and Nix files for a project that has none of its own: see pyproject.toml."""
 
-INVOKE: Final = "invoke"
 SCRIPT: Final = "build-pytorch"
 """The console script of the package: the same commands for projects that are no clone of it."""
-
-_NAMED: Final = re.compile(r"""(?m)(^|[`"'>]|  |; |: |&& |\\u0026 )invoke (?=[a-z-]|NAME\b)""")
-"""Where our texts name a command: they call the program `invoke`."""
 
 MATRIX: Final = "matrix.toml"
 TEMPLATES: Final = "templates"
@@ -69,16 +64,6 @@ def project_of(folder: Path) -> Path:
     """Return the folder at or above `folder` that has a matrix.toml; `folder` if there is none."""
     above = (folder, *folder.parents)
     return next((place for place in above if (place / MATRIX).exists()), folder)
-
-
-def program_of(root: Path) -> str:
-    """Return the program that generated files of a folder name: that of where its matrix is."""
-    return INVOKE if is_clone(in_use(root, MATRIX).parent) else SCRIPT
-
-
-def named(text: str, program: str) -> str:
-    """Return a text of ours with commands as the program calls them: `invoke all` of it."""
-    return text if program == INVOKE else _NAMED.sub(rf"\g<1>{program} ", text)
 
 
 def in_use(root: Path, name: str) -> Path:

@@ -14,7 +14,6 @@ from typing import Annotated, ClassVar, Final
 from msgspec import Meta
 from msgspec.structs import replace
 
-from build_pytorch.base import paths
 from build_pytorch.cli.declaration import Command, CommandOptions
 from build_pytorch.matrix.model import Phase
 from build_pytorch.matrix.selection import Selection, StateName
@@ -25,7 +24,6 @@ _PATTERNS: Final = "variants: ids, package names or patterns such as 'sm120-*'"
 _Variants = Annotated[_Words, "VARIANT", f"{_PATTERNS} (default: all)"]
 _Release = Annotated[str, "NAME", "only variants of this release"]
 _File = Path | None
-_Root = Annotated[Path, "DIR", "the checkout to work on (default: this one)"]
 _Json = Annotated[bool, "print the result as JSON"]
 _Verbose = Annotated[bool, "print all: also what stays as it is, reasons and notes"]
 _DryRun = Annotated[bool, "do everything except writing"]
@@ -72,7 +70,6 @@ class PhaseOptions(CommandOptions, frozen=True):
     release: Annotated[str, "NAME", "only the recipes of this release"] = ""
     verbose: _Verbose = False
     json: _Json = False
-    root: _Root = paths.PROJECT
     phases: tuple[Phase, ...] = tuple(Phase)
     verify: bool = False
 
@@ -97,7 +94,6 @@ class VerifyOptions(SelectionOptions, frozen=True):
     explain: Annotated[str, "CHECK", "describe a check and how to fix its findings"] = ""
     verbose: _Verbose = False
     json: _Json = False
-    root: _Root = paths.PROJECT
 
 
 _Nixpkgs = Annotated[

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from build_pytorch.base import paths
-from build_pytorch.base.console import WIDTH, own_name, shortened
+from build_pytorch.base.console import WIDTH, shortened
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.base.versions import NEWEST
 
@@ -135,14 +135,9 @@ def options_from(command: Command, given: Given, root: Path) -> CommandOptions:
                 values[spec.field] = _converted(spec, text)
             case [_, *_] as texts:
                 values[spec.field] = tuple(_converted(spec, text) for text in texts)
-    chosen: Path = values["root"]
-    if not paths.is_checkout(chosen) and chosen == root and own_name() == paths.SCRIPT:
-        if not command.options.is_for_any:
-            what = "no matrix.toml here or in a folder above"
-            raise BuildPytorchError(f"{root}: {what}; `invoke init` writes one")
-    elif not paths.is_checkout(chosen):
-        what = "neither matrix.toml nor .flox" if chosen.is_dir() else "no such folder"
-        raise BuildPytorchError(f"--root {chosen}: not a checkout: {what}; name a checkout")
+    if not (command.options.is_for_any or paths.is_checkout(root)):
+        fix = f"`{paths.SCRIPT} init` writes one"
+        raise BuildPytorchError(f"{root}: no matrix.toml here or in a folder above; {fix}")
     return command.options(**values)
 
 
@@ -154,7 +149,7 @@ def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type o
             "give a value or leave the option out"
         )
     if spec.type is Path:
-        return Path(text).resolve() if spec.field == "root" else Path(text)
+        return Path(text)
     lowest, highest = spec.limits.ge, spec.limits.le
     try:
         value = msgspec.convert(text, spec.type, strict=False)
@@ -176,7 +171,7 @@ def _parser(command: Command) -> argparse.ArgumentParser:
     specs = option_specs(command.options)
     names = "".join(f" [{spec.metavar} ...]" for spec in specs if spec.is_positional)
     parser = argparse.ArgumentParser(
-        usage=f"{own_name()} {command.name}{names} [OPTIONS]",
+        usage=f"invoke {command.name}{names} [OPTIONS]",
         description=command.summary,
         formatter_class=functools.partial(
             argparse.HelpFormatter, max_help_position=_COLUMN, width=WIDTH

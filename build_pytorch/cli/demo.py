@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from build_pytorch.base import console, files, paths
+from build_pytorch.base import files, paths
 from build_pytorch.base.console import Screen, quoted
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.build import stand_in
@@ -56,7 +56,6 @@ def _play(screen: Screen, folder: Path, good: Variant, bad: Variant, lacking: st
     project = folder / "project"
     files.write_all(folder, _project(bad))
     os.chdir(project)
-    console.call_commands_of(paths.SCRIPT)
     screen.fold("", _NOTICE)
     if lacking:
         screen.fold("", f"{lacking}: recipes are made, and nothing is built.")

@@ -45,14 +45,14 @@ def run_script(words: Sequence[str]) -> int:
 
     Returns the exit code.
     """
-    console.call_commands_of(paths.SCRIPT)
     return guarded(lambda: _run_script(words))
 
 
 def _run_script(words: Sequence[str]) -> int:
     match words:
         case [] | ["-h" | "--help" | "-l" | "--list"]:
-            write(sys.stdout, listing())
+            said = f"Texts call a command `invoke NAME`; here it is `{paths.SCRIPT} NAME`."
+            write(sys.stdout, f"{listing()}{said}\n")
         case ["-V" | "--version"]:
             write(sys.stdout, f"{paths.SCRIPT} {own_version()}\n")
         case ["-h" | "--help", *names]:

@@ -146,7 +146,7 @@ def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
         return change(action=Action.SKIPPED, reason=f"has no markers {', '.join(missing)}")
     if missing:
         return change(action=Action.REFUSED, reason=f"lacks {', '.join(missing)} or its end")
-    filled, edited = _fill(text, regions, paths.program_of(tree.root))
+    filled, edited = _fill(text, regions)
     if filled == text:
         return change(action=Action.UNCHANGED, reason="as generated")
     action, reason = Action.REWRITE, "out of date"
@@ -159,7 +159,7 @@ def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
     return change(action=action, reason=reason, new=filled.encode())
 
 
-def _fill(text: str, regions: dict[str, str], program: str) -> tuple[str, list[str]]:
+def _fill(text: str, regions: dict[str, str]) -> tuple[str, list[str]]:
     """Return the page with its regions filled, and the names of those edited by hand."""
     edited: list[str] = []
 
@@ -168,7 +168,7 @@ def _fill(text: str, regions: dict[str, str], program: str) -> tuple[str, list[s
         if name not in regions:
             return match[0]
         new = digest.seal(
-            f"<!-- begin generated: {name}, from matrix.toml by `{program} phase5`; "
+            f"<!-- begin generated: {name}, from matrix.toml by `invoke phase5`; "
             f"{digest.PLACEHOLDER} -->\n{regions[name].rstrip()}\n<!-- end generated: {name} -->"
         )
         if match[0] != new and digest.has_digest(match[0]) and not digest.is_intact(match[0]):
