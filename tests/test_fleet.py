@@ -179,7 +179,7 @@ def test_nix_gets_the_builders_and_builds_nothing_here_that_this_cpu_cannot_run(
 ) -> None:
     line = "ssh://a x86_64-linux - 1 1 big-parallel"
     settings = BuildSettings(root=tmp_path, builders=line)
-    backend = NixBackend(settings, matrix, NixSettings(("x86_64-linux",), ()))
+    backend = NixBackend(settings, NixSettings(("x86_64-linux",), ()))
     variants = {variant.id: variant for variant in matrix.variants}
 
     def more(name: str, *, only_remote: bool) -> Sequence[str]:

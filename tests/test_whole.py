@@ -21,7 +21,7 @@ from build_pytorch.results import ledger
 
 sys.path.insert(0, str(PROJECT / "tests/whole"))
 
-from whole import HERE, main, make_nixpkgs
+from whole import HERE, make_nixpkgs
 
 TEXT = (HERE / "matrix.toml").read_text().replace("CACHE", "/var/cache/x")
 
@@ -87,15 +87,6 @@ def test_a_changed_file_of_the_stand_in_leaves_its_packages_alone(tmp_path: Path
     assert paths[0] == paths[1]
 
 
-def test_without_a_root_folder(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for folder in ("/nonexistent", ""):
-        monkeypatch.setenv("BUILD_PYTORCH_DEBIAN", folder)
-        assert main() == 2
-        assert "BUILD_PYTORCH_DEBIAN: " in capsys.readouterr().err
-
-
 # --- its log ---
 
 LOGS: Final = PROJECT / "tests/logs"
@@ -129,7 +120,7 @@ def test_the_log_of_a_whole_build_is_read_right_wherever_it_is_cut(
     assert steps[-1] == last
 
 
-def test_the_ledger_of_whole_builds_has_what_the_page_says(tmp_path: Path) -> None:
+def test_the_counts_of_the_cache_are_those_of_the_logs(tmp_path: Path) -> None:
     """What `nox -s whole` recorded, with other paths of the store."""
     (tmp_path / ".build-pytorch").mkdir()
     shutil.copy(HERE / "ledger.jsonl", tmp_path / ".build-pytorch")
@@ -144,11 +135,6 @@ def test_the_ledger_of_whole_builds_has_what_the_page_says(tmp_path: Path) -> No
         name = f"whole-{event.release}-{event.variant.removeprefix('cpu-')}.log.gz"
         log = gzip.decompress((LOGS / name).read_bytes())
         assert cache_counts(log) == (event.cache_hits, event.cache_misses)
-    last = {(e.release, e.variant, e.by): e.outcome for e in events if isinstance(e, ledger.Tested)}
-    for release, variant in {(e.release, e.variant) for e in built}:
-        assert last[release, variant, "inspect"] == "passed"
-        assert last[release, variant, "smoke"] == "passed"
-        assert last[release, variant, "compare"] == "failed"  # slower than the wheel
 
 
 OF_AVX512: Final = b"""\

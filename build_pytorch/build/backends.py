@@ -15,7 +15,6 @@ from build_pytorch.build.build_backend import (
     LogReader,
     Step,
 )
-from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import environment_of
 from build_pytorch.nix import store
 from build_pytorch.nix.log_format import NixLogReader, with_json_log
@@ -100,16 +99,14 @@ def fitting(name: str, builders: str) -> list[type[BuildBackend]]:
     return [backend for backend in BACKENDS if wanted in {"", backend.name}]
 
 
-def choose_backend(
-    settings: BuildSettings, matrix: Matrix, host: store.NixSettings
-) -> tuple[BuildBackend, str]:
+def choose_backend(settings: BuildSettings, host: store.NixSettings) -> tuple[BuildBackend, str]:
     """Return the first fitting backend that is installed, else the first and what to do."""
     candidates = fitting(settings.backend, settings.builders)
     for backend in candidates:
         if process.which(backend.program):
-            return backend(settings, matrix, host), ""
+            return backend(settings, host), ""
     programs = " nor ".join(backend.program for backend in candidates)
     missing = f"neither {programs} is installed; see https://flox.dev or nixos.org"
     if len(candidates) == 1:
         missing = f"{programs}: not found; install it or choose another --backend"
-    return candidates[0](settings, matrix, host), missing
+    return candidates[0](settings, host), missing

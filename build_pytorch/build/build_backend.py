@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Literal
 from msgspec import Struct
 
 from build_pytorch.build.log_reader import TextLogReader
-from build_pytorch.matrix.model import Matrix, Package, Variant
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.nix.derivations import Derivation
 from build_pytorch.nix.log_format import LogLine
 from build_pytorch.nix.store import NixSettings, valid_paths
@@ -94,9 +94,8 @@ class BuildBackend:
     program: ClassVar[str]  #: the backend is available if this is on PATH
     wraps_derivation: ClassVar[bool] = False  #: whether results differ from the recipe's output
 
-    def __init__(self, settings: BuildSettings, matrix: Matrix, host: NixSettings) -> None:
+    def __init__(self, settings: BuildSettings, host: NixSettings) -> None:
         self.settings = settings
-        self.matrix = matrix
         self.host = host
 
     def obstacles(self, steps: Sequence[Step]) -> Iterator[str]:  # noqa: ARG002 - for others
@@ -123,12 +122,8 @@ class BuildBackend:
         """
         return () if code else self._linked(step, began)
 
-    def link(self, step: Step) -> Path:
-        """Return the path of the result link."""
-        return artefacts.link(self.settings.root, step.package)
-
     def _linked(self, step: Step, began: float) -> tuple[str, ...]:
-        link = self.link(step)
+        link = artefacts.link(self.settings.root, step.package)
         target = artefacts.target(link)
         is_ours = step.derivation is not None and target in step.derivation.outputs.values()
         # Without a derivation to compare with, only a link that this build made counts.

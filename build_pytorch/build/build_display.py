@@ -88,7 +88,7 @@ class BuildDisplay:
             table.add_column(no_wrap=True)
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         for attempt in attempts:
-            message = attempt.progress.message[:500].expandtabs()
+            message = "".join([*attempt.progress.tail][-1:]).strip()[:500].expandtabs()
             cells = [attempt.step.id, *self._cells(attempt), message]
             table.add_row(*(Text(visible(cell)) for cell in cells))
         return table

@@ -14,7 +14,6 @@ from build_pytorch.base.errors import ToolError
 from build_pytorch.build import build_obstacles
 from build_pytorch.build.backends import choose_backend
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
-from build_pytorch.build.changed_recipes import OTHER_RECIPE, with_causes
 from build_pytorch.build.first_error import fails_again
 from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.build.schedule import with_companions
@@ -71,7 +70,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     Raises BuildPytorchError if the store does not answer, and without a backend; in a dry run that
     is an obstacle.
     """
-    backend, missing = choose_backend(settings, matrix, store.settings())
+    backend, missing = choose_backend(settings, store.settings())
     if missing and not settings.dry_run:
         raise ToolError(missing)
     wanted = with_companions(packages)
@@ -81,10 +80,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     rest = [p for p in wanted if not (_is_built(results[p.id]) or p.id in skipped)]
     obstacles = [missing] if missing else []
     obstacles += build_obstacles.before_evaluation(matrix, rest, settings)
-    is_changed = any(results[package.id].stale for package in rest)
-    evaluated, notes = (
-        (DerivationSet({}, {}), ()) if obstacles else _evaluated(rest, backend, write=is_changed)
-    )
+    evaluated, notes = (DerivationSet({}, {}), ()) if obstacles else _evaluated(rest, backend)
     obstacles += build_obstacles.not_evaluated(evaluated.failures)
     found = evaluated.derivations
     there = store.valid_paths(sorted(derivation.output for derivation in found.values()))
@@ -92,7 +88,6 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         _step(results[p.id], found.get(p.attribute), there, backend, skipped.get(p.id, ""))
         for p in wanted
     ]
-    steps = list(with_causes(steps, results))
     if not (settings.retry or settings.force or settings.keep_failed):
         steps = list(_not_repeated(steps, results, there, settings))
     plan = BuildPlan(
@@ -136,11 +131,9 @@ def _estimates(plan: BuildPlan) -> dict[str, float]:
 
 
 def _evaluated(
-    packages: Sequence[Package], backend: BuildBackend, *, write: bool
+    packages: Sequence[Package], backend: BuildBackend
 ) -> tuple[DerivationSet, Sequence[str]]:
     """Return the derivations of packages, none without Nix, and a note if a pin is unreachable.
-
-    With `write` they are put into the store even in a dry run, to be compared there.
 
     Raises ToolError; in a dry run not for a pin that is unreachable.
     """
@@ -148,7 +141,7 @@ def _evaluated(
     if not (packages and process.which(store.NIX_INSTANTIATE)):
         return nothing, ()
     try:
-        return derivations.evaluate(settings.root, packages, write=write), ()
+        return derivations.evaluate(settings.root, packages), ()
     except UnreachablePinError:
         if not settings.dry_run:
             raise
@@ -294,7 +287,11 @@ def _decision(
         return "skipped", unable, False
     if result.local_packages:
         return "build", f"built with the CUDA packages of {result.local_packages}", bool(unable)
-    return "build", OTHER_RECIPE if result.stale else "not built yet", bool(unable)
+    return (
+        "build",
+        "the result is of another recipe" if result.stale else "not built yet",
+        bool(unable),
+    )
 
 
 def _with_needs(steps: Sequence[Step]) -> Iterator[Step]:

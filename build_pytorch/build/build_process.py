@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import shlex
 import signal
 import time
@@ -14,18 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 from build_pytorch.base import files, paths
 from build_pytorch.base.console import visible
 from build_pytorch.base.process_stream import StreamedProcess
 from build_pytorch.build.build_backend import BuildBackend, BuildCommand, Step
 from build_pytorch.build.build_progress import BuildProgress, RuleMatch
 from build_pytorch.build.log_reader import named
-from build_pytorch.build.log_rules import OUT_OF_MEMORY
-from build_pytorch.nix.log_format import LogLine
 from build_pytorch.results import ledger
-from build_pytorch.smoke import script
 
 _PATIENCE: Final = 60.0
 """Seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL.
@@ -35,9 +29,7 @@ that is killed leaves the folder.
 """
 
 _KEPT: Final = "\t"  #: control characters of a build's output that its log keeps
-_MEMORY_EVERY: Final = 5.0  #: seconds between two measurements of the free memory
 KILLED: Final = (137, -9)  #: exit codes of a program that was killed: of shells, of Python
-_GIB: Final = 1 << 30
 
 
 class Attempt:
@@ -88,8 +80,6 @@ class BuildProcess:
     ) -> None:
         self.attempt = attempt
         self.command = command
-        self._least_free = psutil.virtual_memory().available  #: of the machine while it ran
-        self._oom_kills = _oom_kills()
         self._root = backend.settings.root
         self._owner = backend.owner(attempt.step)
         self._read = backend.reader(attempt.step)
@@ -104,17 +94,15 @@ class BuildProcess:
     async def run(self) -> int:
         """Run the program to its end and return the exit code. Raises ToolError."""
         argv = [*self.command.argv, *self.command.hidden]
-        helpers: list[asyncio.Task[None]] = []
+        helper = None
         try:
             self.attempt.write([f"$ {shlex.join(argv)}"])
             program = await StreamedProcess.start(argv, cwd=self._root, env=self.command.env)
-            helpers += map(asyncio.create_task, (self._measure(), self._terminate(program)))
-            code = await program.run(self._take)
-            self._explain_kill(code)
-            return code
+            helper = asyncio.create_task(self._terminate(program))
+            return await program.run(self._take)
         finally:
-            for task in helpers:
-                task.cancel()
+            if helper:
+                helper.cancel()
             self.attempt.close()
 
     def _take(self, lines: Sequence[bytes]) -> None:
@@ -131,30 +119,6 @@ class BuildProcess:
                 attempt.stopped = attempt.progress.latest
                 self.stop()
         attempt.write(texts)
-
-    async def _measure(self) -> None:
-        while True:
-            self._least_free = min(self._least_free, psutil.virtual_memory().available)
-            await asyncio.sleep(_MEMORY_EVERY)
-
-    def _explain_kill(self, code: int) -> None:
-        """Add to the log of a killed build that memory was not short; the rule `killed` reads it.
-
-        The kernel counts what it kills for lack of memory; daemons kill when little is left.
-        """
-        total = psutil.virtual_memory().total
-        is_counted = self._oom_kills and self._oom_kills == _oom_kills()
-        if not is_counted or self._least_free < total / 4:
-            return
-        free = f"at least {self._least_free / _GIB:.1f} of {total / _GIB:.1f} GiB were free"
-        progress = self.attempt.progress
-        cause = progress.cause()
-        is_kill = cause.rule.id == OUT_OF_MEMORY if cause else code in KILLED
-        is_short = cause and re.search("memory|alloc", cause.text, re.IGNORECASE)
-        if is_kill and not is_short and not progress.where:
-            line = LogLine("", f"killed (signal 9); memory was not short: {free}")
-            self.attempt.write([line.text])
-            progress.see(line, own=True)
 
     def stop(self) -> None:
         """End the program: SIGINT now, SIGTERM and SIGKILL if it goes on."""
@@ -173,9 +137,3 @@ class BuildProcess:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._kill.wait(), _PATIENCE)
         program.kill()
-
-
-def _oom_kills() -> str:
-    """Return how many programs the kernel has killed for lack of memory; empty: unknown."""
-    found = re.search(r"(?m)^oom_kill (\d+)$", script.text_of("/proc/vmstat"))
-    return found[1] if found else ""

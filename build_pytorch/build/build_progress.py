@@ -86,7 +86,6 @@ class BuildProgress:
     """
 
     def __init__(self, variant: Variant | None) -> None:
-        self.variant = variant
         self.phase = ""
         self.done = 0
         self.total = 0  #: steps of the main run of ninja
@@ -104,17 +103,6 @@ class BuildProgress:
         self._in_others_error = False  #: whether Nix reports the failure of another derivation
         self._cmake: dict[str, str] = {}  #: the message of CMake that goes on, by derivation
         self._mismatches: deque[str] = deque(maxlen=4 * TAIL)
-
-    def begun_again(self) -> BuildProgress:
-        """Return progress without what lines showed that the variant's own build did not write."""
-        again = BuildProgress(self.variant)
-        again.tail, again.where = self.tail, self.where
-        return again
-
-    @property
-    def message(self) -> str:
-        """The last line."""
-        return self.tail[-1].strip() if self.tail else ""
 
     def see(self, line: LogLine, *, own: bool) -> LogRule | None:
         """Take in a line. Return the rule for which the build has to be stopped, or None.
@@ -279,7 +267,8 @@ def diagnose(lines: Iterable[bytes], package: Package | None) -> LogDiagnosis:
     """
     name = package.package if package else ""
     reader = TextLogReader(name)
-    progress = BuildProgress(package.variant if package else None)
+    variant = package.variant if package else None
+    progress = BuildProgress(variant)
     stop: LogFinding | None = None
     matches: dict[str, list[tuple[int, str]]] = {}
     number, started = 0, Sign.NONE
@@ -292,8 +281,9 @@ def diagnose(lines: Iterable[bytes], package: Package | None) -> LogDiagnosis:
         for line in reader.read(raw):
             if reader.started > started:
                 # What came before is not of this build: an environment, an attempt, another log.
-                started, stop = reader.started, None
-                progress = progress.begun_again()
+                started, stop, tail = reader.started, None, progress.tail
+                progress = BuildProgress(variant)
+                progress.tail = tail
                 matches.clear()
             if reader.is_of_others(line):
                 continue

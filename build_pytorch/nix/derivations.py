@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from build_pytorch.base import files, process
+from build_pytorch.base import files
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES, CUDA_PACKAGES_VARIABLE
-from build_pytorch.nix import nix_evaluation, quoting, store
+from build_pytorch.nix import nix_evaluation, quoting
 from build_pytorch.nix.nix_evaluation import RecipeSource, message_of, wait_with_progress
 
 _FUNCTION: Final = Path(__file__).resolve().with_name("derivations.nix")
@@ -41,33 +41,6 @@ class Derivation(msgspec.Struct, frozen=True, rename="camel"):
         return self.outputs["out"] if "out" in self.outputs else next(iter(self.outputs.values()))
 
 
-class StoredDerivation(msgspec.Struct, frozen=True, rename="camel"):
-    """A derivation in the store, as Nix shows it; inputs have lists of outputs, or tables."""
-
-    outputs: dict[str, dict[str, Any]]
-    input_drvs: dict[str, Any] = {}
-    env: dict[str, str] = {}
-
-    @property
-    def name(self) -> str:
-        """Its name with the version."""
-        return self.env.get("name", "?")
-
-    def inputs(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield the derivations that it needs, with the outputs."""
-        for path, names in self.input_drvs.items():
-            yield path, names["outputs"] if isinstance(names, dict) else names
-
-
-def read(drvs: Sequence[str]) -> dict[str, StoredDerivation]:
-    """Return derivations in the store by path. Raises ToolError."""
-    answer = process.capture(store.show_derivations_argv(drvs))
-    try:
-        return msgspec.json.decode(answer.stdout, type=dict[str, StoredDerivation])
-    except msgspec.DecodeError:
-        raise ToolError("nix show-derivation: the output is not JSON of a known form") from None
-
-
 class DerivationSet(msgspec.Struct, frozen=True):
     """Derivations by attribute, and the error message of each package without one."""
 
@@ -75,11 +48,8 @@ class DerivationSet(msgspec.Struct, frozen=True):
     failures: dict[str, str]
 
 
-def evaluate(root: Path, packages: Sequence[Package], *, write: bool = False) -> DerivationSet:
+def evaluate(root: Path, packages: Sequence[Package]) -> DerivationSet:
     """Return the derivations of packages, from one Nix process if all recipes evaluate.
-
-    With `write` the derivations are put into the store and can be built without another
-    evaluation.
 
     Raises ToolError if Nix is missing or nixpkgs cannot be downloaded.
     """
@@ -95,7 +65,7 @@ def evaluate(root: Path, packages: Sequence[Package], *, write: bool = False) ->
         return DerivationSet({}, {})
     run = nix_evaluation.run_recipes(
         recipes,
-        lambda rest, share: nix_evaluation.start(_expression(rest, share=share), write=write),
+        lambda rest, share: nix_evaluation.start(_expression(rest, share=share)),
         lambda running, total: wait_with_progress(running, "evaluating recipes", total),
     )
     failures = {by_path[path]: message_of(result.stderr) for path, result in run.failed.items()}

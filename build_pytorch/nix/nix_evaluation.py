@@ -107,12 +107,11 @@ def start(
     *,
     search_path: Mapping[str, str] | None = None,
     offline: bool = False,
-    write: bool = False,
 ) -> process.Running:
     """Start Nix on an expression; it prints the value as JSON. Raises ToolError.
 
     `search_path` replaces NIX_PATH. `offline` allows no network, no file outside the search path,
-    and limits memory. `write` puts the derivations into the store.
+    and limits memory.
     """
     argv = [_PROGRAM, "--eval", "--strict", "--json"]
     for name, folder in (search_path or {}).items():
@@ -120,8 +119,6 @@ def start(
     if offline:
         # The dummy store lets any user evaluate: store paths are computed and none is written.
         argv += ["--store", "dummy://", "--option", "restrict-eval", "true"]
-    if write:
-        argv.append("--read-write-mode")
     env = {"GC_INITIAL_HEAP_SIZE": _INITIAL_HEAP}
     if search_path is not None:
         env["NIX_PATH"] = ""

@@ -84,11 +84,6 @@ def valid_paths(paths: Sequence[str]) -> set[str]:
     return set(present) - set(answer.stdout.split())
 
 
-def show_derivations_argv(drvs: Sequence[str]) -> list[str]:
-    """Return the command that prints derivations in the store as JSON."""
-    return [*_NIX_COMMAND, "show-derivation", *drvs]
-
-
 def requisites(output: str) -> list[str]:
     """Return the runtime closure of a store path, itself included. Raises ToolError."""
     return process.capture([NIX_STORE, "--query", "--requisites", output]).stdout.split()
@@ -118,11 +113,6 @@ def build_expression_argv(expression: str) -> list[str]:
 def prefetch_tarball_argv(url: str) -> list[str]:
     """Return the command that prints the SHA-256 hash of an unpacked tarball."""
     return ["nix-prefetch-url", "--unpack", "--type", "sha256", url]
-
-
-def show_derivations_command(drvs: Sequence[str]) -> str:
-    """Return the command, for messages, that shows derivations."""
-    return f"{NIX} show-derivation {' '.join(drvs)}"
 
 
 def shell_commands(recipe: str, folder: str) -> tuple[str, str]:

@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgspec
 
 from build_pytorch.base.console import shortened
-from build_pytorch.nix.derivations import StoredDerivation
 
 _SHOWN: Final = 60  #: characters of a value
 _MOST: Final = 3  #: changed lines or words of one attribute
@@ -30,27 +29,6 @@ class Difference(msgspec.Struct, frozen=True):
     trail: tuple[str, ...] = ()
     attribute: str = ""
     input: str = ""
-
-
-def of_derivations(before: StoredDerivation, after: StoredDerivation) -> list[str]:
-    """Return why two derivations of the store differ; an input that differs within comes last."""
-    names = [name for name in {**before.env, **after.env} if name not in before.outputs]
-    differences = [
-        Difference(before.env.get(name), after.env.get(name), attribute=name)
-        for name in names
-        if before.env.get(name) != after.env.get(name)
-    ]
-    old, new = (dict(_named(path) for path in each.input_drvs) for each in (before, after))
-    changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    differences += [Difference(old.get(name), new.get(name), input=name) for name in changed]
-    return causes(differences)
-
-
-def _named(path: str) -> tuple[str, str]:
-    """Return the name and the version of a derivation in the store, as Nix splits them."""
-    name = _STORE.sub("", path).removesuffix(".drv")
-    found = re.match(r"(.*?)-(\d.*)", name)
-    return (found[1], found[2]) if found else (name, "")
 
 
 def causes(differences: Sequence[Difference]) -> list[str]:
