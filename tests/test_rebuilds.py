@@ -152,12 +152,6 @@ CASES: dict[str, tuple[Edit, Edit, set[str], str]] = {
         ALL,
         "requiredSystemFeatures: kvm added",
     ),
-    "a BLAS": (
-        lambda text: text + RULE.replace('environment = { USE_NCCL = "0" }', 'blas = "mkl"'),
-        str,
-        {"sm90-avx512"},
-        "rule no-nccl begins to apply",
-    ),
     "a comment of the script": (
         str,
         lambda text: text.replace("    # CPU instruction set", "    # CPU instructions"),
