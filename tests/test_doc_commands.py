@@ -50,8 +50,6 @@ NOT_RUN: Final = {
     'git add -f .gitattributes ledger.jsonl && git commit -S -m "Tests on an H200"': (
         "needs a key that signs"
     ),
-    "nix run .#recommend": _PINNED,
-    "nix build .#pytorch-python313-cuda13_0-sm120-avx512": _PINNED,
     "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- openblas/cpu-avx2": (
         "compiles for hours, in the root folder of a Debian that the reader makes"
     ),
@@ -62,9 +60,6 @@ NOT_RUN: Final = {
 _NO_PYTHON = (3, "its closure has no Python 3.13")  # the stand-in for a build makes no files
 ENDS: Final[dict[str, tuple[int, str]]] = {
     'invoke build cuda13_0/sm121-armv9 --builders "@$PWD/machines"': (1, "builder-unreachable"),
-    "invoke build nightly/sm121-armv9": (2, "wrong platform"),
-    "invoke smoke nightly/sm121-armv9": (3, "does not exist; run `invoke build"),
-    "invoke publish nightly/sm121-armv9": (2, "not built for this recipe"),
     "flox build PACKAGE 2>&1 | invoke prefetch --from-log -": (1, "--accept takes the new hash"),
     "invoke publish cuda13_0/sm120-avx512 cuda13_0/sm120-avx512+torchvision --org acme": (
         1,
