@@ -212,7 +212,7 @@ class Chooser:
             if variant is None:
                 newest = max(running, key=numbers)
                 variant = running[newest][0]
-                usable = [gpu for gpu in usable if gpu.capability == newest]
+                usable = [gpu for gpu in usable if variant in running[gpu.capability or ""]]
             return variant, usable
         without = self._running(machine, None, self.possible.releases, [None])
         return (without[0] if without else None), ()
