@@ -82,97 +82,60 @@ def site(tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
+NEW = "--driver 580.95.05"
+NEW_VENV = "python3 -m venv torch-env && torch-env/bin/pip install torch=="
+ON_GPU, BETTER = "cannot run on this GPU", "works, better available"
 PLANTED = {
-    "a wheel on its GPU": (Planted(), "--gpu H100 --driver 580.95.05", "right", "", ""),
-    "a wheel with code of the same major version": (
-        Planted(), "--gpu 8.9 --driver 580.95.05", "right", "", "",
-    ),
+    "a wheel on its GPU": (Planted(), f"--gpu H100 {NEW}", "right", "", ""),
     "a wheel with CUDA 12 on the oldest driver of it": (
         Planted(version="2.8.0", cuda="12.8"), "--gpu H100 --driver 525.60.13", "right", "", "",
     ),
     "a build without CUDA on a machine with a GPU": (
-        Planted(version="2.13.0+cpu", cuda=None, codes=""),
-        "--gpu H100 --driver 580.95.05",
-        "slow",
+        Planted(version="2.13.0+cpu", cuda=None, codes=""), f"--gpu H100 {NEW}", "slow",
         "without CUDA computes on the CPU, and this machine has H100",
         "-m pip install --force-reinstall torch==2.1",
     ),
     "no code for a newer GPU": (
-        Planted(version="2.6.0", cuda="12.4", codes="sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"),
-        "--gpu 12.0 --driver 570.26",
-        "cannot run on this GPU",
-        "no code for a GPU of capability 12.0 (12.0): sm_50",
-        "torch==2.10.0",
+        Planted(version="2.6.0", cuda="12.4", codes="sm_50 sm_90"), "--gpu 12.0 --driver 570.26",
+        ON_GPU, "no code for a GPU of capability 12.0 (12.0): sm_50", "torch==2.10.0",
     ),
     "only PTX, compiled at each start": (
-        Planted(codes="sm_80 compute_80"),
-        "--gpu 9.0 --driver 580.95.05",
-        "works, better available",
-        "only PTX for a GPU of capability 9.0",
-        "pip install",
+        Planted(codes="sm_80 compute_80"), f"--gpu 9.0 {NEW}", BETTER,
+        "only PTX for a GPU of capability 9.0", "pip install",
     ),
     "PTX of a newer CUDA than the driver": (
-        Planted(version="2.8.0", cuda="12.8", codes="sm_80 compute_80"),
-        "--machine {machine}",
-        "cannot run on this GPU",
-        "CUDA 12.8 needs driver 570.26 or newer; found driver 535.104.05",
-        "pip install",
+        Planted(version="2.8.0", cuda="12.8", codes="sm_80 compute_80"), "--machine {machine}",
+        ON_GPU, "CUDA 12.8 needs driver 570.26 or newer; found driver 535.104.05", "pip install",
     ),
     "CUDA 13 on a driver of CUDA 12": (
-        Planted(),
-        "--gpu H100 --driver 550.54.15",
-        "cannot run on this GPU",
+        Planted(), "--gpu H100 --driver 550.54.15", ON_GPU,
         "update the NVIDIA driver: CUDA 13 needs driver 580.65.06 or newer; found driver 550",
         "torch==2.10.0",
     ),
     "a build for AMD GPUs": (
         Planted(version="2.9.0+rocm6.4", cuda=None, hip="6.4", codes="gfx90a"),
-        "--gpu H100 --driver 580.95.05",
-        "cannot run on this GPU",
-        "built for AMD GPUs (ROCm 6.4), and this machine has H100",
-        "pip install",
+        f"--gpu H100 {NEW}", ON_GPU,
+        "built for AMD GPUs (ROCm 6.4), and this machine has H100", "pip install",
     ),
     "an older GPU that nothing serves": (
-        Planted(),
-        "--gpu 3.5 --driver 580.95.05",
-        "cannot run on this GPU",
-        "no code for a GPU of capability 3.5",
+        Planted(), f"--gpu 3.5 {NEW}", ON_GPU, "no code for a GPU of capability 3.5",
         "invoke recommend",
     ),
     "one of two GPUs without code": (
-        Planted(),
-        "--gpu H100 --gpu 6.1 --driver 580.95.05",
-        "works, better available",
-        "no code for a GPU of capability 6.1",
-        "",
+        Planted(), f"--gpu H100 --gpu 6.1 {NEW}", BETTER, "no code for a GPU of capability 6.1", "",
     ),
     "an import that crashes": (
-        Planted(before="os.kill(os.getpid(), 4)"),
-        "--cpu avx2",
-        "cannot run",
+        Planted(before="os.kill(os.getpid(), 4)"), "--cpu avx2", "cannot run",
         "torch cannot be imported: Python ended by SIGILL during the import",
         "-m pip install --force-reinstall torch==",
     ),
-    "an import without a library": (
-        Planted(before="raise ImportError('libcudnn.so.9: cannot open shared object file')"),
-        "--cpu avx2",
-        "cannot run",
-        "torch cannot be imported: ImportError: libcudnn.so.9: cannot open",
-        "-m pip install --force-reinstall torch==",
-    ),
     "an installation by uv": (
-        Planted(before="sys.exit(0)", installer="uv"),
-        "--cpu avx2",
-        "cannot run",
-        "torch cannot be imported: SystemExit: 0",
-        "uv pip install --python ",
+        Planted(before="sys.exit(0)", installer="uv"), "--cpu avx2", "cannot run",
+        "torch cannot be imported: SystemExit: 0", "uv pip install --python ",
     ),
     "an installation by conda": (
-        Planted(before="raise OSError", installer="conda"),
-        "--cpu avx2",
-        "cannot run",
-        "torch cannot be imported: OSError",
-        "python3 -m venv torch-env && torch-env/bin/pip install torch==",
+        Planted(before="raise OSError", installer="conda"), "--cpu avx2", "cannot run",
+        "torch cannot be imported: OSError", NEW_VENV,
     ),
 }  # fmt: skip
 
@@ -203,6 +166,8 @@ def test_what_debian_leaves_out_is_slow_with_its_consequences_and_nothing_else(
     problems = [finding["text"].partition(";")[0] for finding in found["findings"]]
     assert problems == ["BLAS: generic, not mkl", "FBGEMM: missing", "NNPACK: missing"]
     assert found["features"]["blas"] == "generic"
+    assert (found["origin"], found["exit_code"]) == ("wheel", 1)
+    assert found["installed"]["folders"] == [f"{site}/torch"]
 
 
 @pytest.mark.parametrize(
@@ -235,13 +200,9 @@ def test_of_two_on_the_path_the_first_is_named_with_those_it_hides(tmp_path: Pat
     assert f"- {first}/torch hides {second}/torch" in said(done)
     assert f"{python} -m pip uninstall torch" in said(done)
     assert done.returncode == 0
-
-
-def test_metadata_of_two_versions_in_one_folder_is_seen(tmp_path: Path, site: Path) -> None:
-    python = python_with(tmp_path, Planted().plant(site))
-    metadata(site, "2.6.0", "conda")
-    done = doctor(str(python), "--cpu", "avx2")
-    assert "has the metadata of several torch: 2.13.0+cu130, 2.6.0" in said(done)
+    metadata(first, "2.6.0", "conda")
+    done = doctor(str(python_with(tmp_path, first)), "--cpu", "avx2")
+    assert "has the metadata of several torch: 2.13.0, 2.6.0" in said(done)
 
 
 def test_a_checkout_of_pytorch_in_the_own_folder_hides_the_installed_one(
@@ -260,12 +221,9 @@ def test_a_checkout_of_pytorch_in_the_own_folder_hides_the_installed_one(
     ("before", "repair"),
     [
         ("", "{python} -m pip install torch==2."),
-        (
-            "importlib.util.find_spec = lambda name: None",
-            "uv pip install --python {python} torch==",
-        ),
-        ("os.access = lambda path, mode: False", "python3 -m venv torch-env && torch-env/bin/pip "),
-        ("sys.prefix = sys.base_prefix", "python3 -m venv torch-env && torch-env/bin/pip "),
+        ("importlib.util.find_spec = lambda _: 0", "uv pip install --python {python} torch=="),
+        ("os.access = lambda path, mode: False", NEW_VENV),
+        ("sys.prefix = sys.base_prefix", NEW_VENV),
     ],
     ids=["pip", "without pip", "read-only", "of the distribution"],
 )
@@ -295,17 +253,6 @@ def test_a_gpu_that_torch_does_not_find_is_named_with_the_reason(
         out = said(done)
         assert f"torch finds no GPU: CUDA unknown error {repair}" in out, done.stderr
         assert done.returncode == 1
-
-
-def test_json_has_the_facts_the_verdict_and_the_exit_code(tmp_path: Path, site: Path) -> None:
-    python = python_with(tmp_path, Planted(version="2.13.0+cpu", cuda=None, codes="").plant(site))
-    done = doctor(str(python), "--gpu", "H100", "--driver", "580", "--json")
-    found = json.loads(done.stdout)
-    assert (found["verdict"], found["exit_code"], done.returncode) == ("slow", 1, 1)
-    assert found["origin"] == "wheel"
-    assert found["torch"]["version"] == "2.13.0+cpu"
-    assert found["installed"]["folders"] == [f"{site}/torch"]
-    assert [finding["verdict"] for finding in found["findings"]] == ["slow"]
 
 
 def test_what_torch_prints_is_no_answer_and_never_reaches_the_terminal(
@@ -338,7 +285,6 @@ def test_an_import_without_an_end_and_one_with_endless_output_are_stopped(
     [
         (["/nonexistent/python"], "/nonexistent/python: no such program; name the Python"),
         (["/bin/true"], "/bin/true: its answer is not that of a Python 3.8 or newer"),
-        (["/bin/echo"], "/bin/echo: its answer is not that of a Python 3.8 or newer"),
         (["a", "b"], "a b: give one Python"),
     ],
 )
@@ -354,15 +300,12 @@ FIRST = '{"python": "3.12", "folders": [], "packages": [], "conda": false, "visi
 @pytest.mark.parametrize(
     "answer",
     [
-        "{}",
         "[" * 100_000,
         FIRST.replace('"3.12"', "312"),
-        FIRST.replace("[]", "[5]", 1),
-        f"{FIRST}\n[]",
         f'{FIRST}\n{{"codes": "sm_90"}}',
         FIRST + "\n" + json.dumps({"config": "x" * 20_001}),
     ],
-    ids=range(7),
+    ids=range(4),
 )
 def test_another_answer_than_that_of_the_script_is_refused(tmp_path: Path, answer: str) -> None:
     (tmp_path / "answer").write_text(answer)

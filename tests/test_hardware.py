@@ -13,6 +13,7 @@ from pathlib import Path
 import pynvml
 import pytest
 from conftest import Project, error_line
+from msgspec.structs import replace
 
 from build_pytorch.hardware import detect, saved_machines
 from build_pytorch.hardware.saved_machines import MachineGpu, Processor
@@ -45,6 +46,7 @@ CPU revision\t: 1
 
 def test_x86_has_its_flags_its_model_and_its_sockets() -> None:
     text = "".join(X86.format(number=n, socket=n // 2, extra="f16c") for n in range(4))
+    assert detect.parse_cpuinfo("model name: x\n").flags == ""
     assert detect.parse_cpuinfo(text) == Processor(
         flags="fpu avx2 fma f16c",
         vendor="GenuineIntel",
@@ -65,11 +67,6 @@ def test_arm_has_its_features_and_numbers_for_names() -> None:
         model="part 0xd85 + part 0xd87",
         processors=3,
     )
-
-
-@pytest.mark.parametrize("text", ["", "\n\n", "processor\t: 0\n", "model name: x\n"])
-def test_a_cpuinfo_without_flags_is_a_cpu_without_flags(text: str) -> None:
-    assert detect.parse_cpuinfo(text).flags == ""
 
 
 def test_this_machine_has_what_the_kernel_says() -> None:
@@ -143,6 +140,10 @@ H200 = {
 }
 
 
+H200_GPU = MachineGpu(index=0, name="NVIDIA H200", capability="9.0", memory=150754820096)
+NO_DRIVER = "no working NVIDIA driver (NVML:"
+
+
 class Driver:
     """A driver's library before the real one, if there is any. It starts as one that is missing."""
 
@@ -180,38 +181,41 @@ def driver(library: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
     return Driver(library, monkeypatch)
 
 
-def test_nvml_reports_gpus_driver_and_cuda(driver: Driver, tmp_path: Path) -> None:
-    driver.answers()
-    here = detect.this_machine(tree(tmp_path, container=True))
-    assert here.notes == ()  # the GPU on the PCI bus is the one that the driver reports
-    gpu = MachineGpu(index=0, name="NVIDIA H200", capability="9.0", memory=150754820096)
-    assert (here.gpus, here.driver, here.cuda) == ((gpu,), "580.159.04", "13.0")
-    driver.answers(count="0")  # a driver without GPUs is a driver
-    found = detect.read_nvml()
-    assert (found.gpus, found.driver, found.notes) == ((), "580.159.04", ())
-
-
-def test_memory_that_a_gpu_shares_with_the_cpu_is_not_its_own(driver: Driver) -> None:
-    driver.answers(name="NVIDIA GB10", capability="12.1", memory="0")
-    (gpu,) = detect.read_nvml().gpus
-    assert (gpu.capability, gpu.memory) == ("12.1", None)
-
-
-def test_a_lost_gpu_is_a_note_and_the_others_keep_their_numbers(driver: Driver) -> None:
-    driver.answers(count="3", lost="1")
-    found = detect.read_nvml()
-    assert [gpu.index for gpu in found.gpus] == [0, 2]
-    assert found.notes == ("GPU 1 cannot be read: GPU is lost",)
-
-
 @pytest.mark.parametrize(
-    ("code", "says"), [("12", "NVML Shared Library Not Found"), ("9", "Driver Not Loaded")]
+    ("answers", "gpus", "driver_version", "notes"),
+    [
+        ({}, [H200_GPU], "580.159.04", ()),
+        ({"count": "0"}, [], "580.159.04", ()),  # a driver without GPUs is a driver
+        ({"memory": "0"}, [replace(H200_GPU, memory=None)], "580.159.04", ()),  # the CPU's
+        (
+            {"count": "3", "lost": "1"},
+            [H200_GPU, replace(H200_GPU, index=2)],
+            "580.159.04",
+            ("GPU 1 cannot be read: GPU is lost",),
+        ),
+        ({"init": "12"}, [], None, (f"{NO_DRIVER} NVML Shared Library Not Found)",)),
+        ({"init": "9"}, [], None, (f"{NO_DRIVER} Driver Not Loaded)",)),
+        ({"driver": "[N/A]"}, [H200_GPU], None, ()),
+        ({"driver": "580"}, [H200_GPU], None, ()),
+        ({"name": "bad\033[2J name"}, [replace(H200_GPU, name="bad [2J name")], "580.159.04", ()),
+    ],
+    ids=range(9),
 )
-def test_without_a_driver_the_note_has_the_reason(driver: Driver, code: str, says: str) -> None:
-    driver.answers(init=code)
-    found = detect.read_nvml()
-    assert (found.gpus, found.driver, found.cuda) == ((), None, None)
-    assert found.notes == (f"no working NVIDIA driver (NVML: {says})",)
+def test_nvml_reports_gpus_and_driver_or_why_not(
+    driver: Driver,
+    tmp_path: Path,
+    answers: dict[str, str],
+    gpus: list[MachineGpu],
+    driver_version: str | None,
+    notes: tuple[str, ...],
+) -> None:
+    driver.answers(**answers)
+    here = detect.this_machine(tmp_path)
+    assert (list(here.gpus), here.driver, here.notes[:-1]) == (gpus, driver_version, notes)
+    assert here.cuda == (None if "init" in answers else "13.0")
+    assert here.cpu.flags == ""
+    assert here.notes[-1] == "/proc/cpuinfo cannot be read: the CPU's features are unknown"
+    assert saved_machines.parse(saved_machines.text_of(here).encode(), "f") == here
 
 
 def test_a_machine_without_the_library_has_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,21 +228,6 @@ def test_a_machine_without_the_library_has_no_driver(monkeypatch: pytest.MonkeyP
         assert found.notes == ("no working NVIDIA driver (NVML: NVML Shared Library Not Found)",)
     else:
         pytest.skip("this machine has the driver's library")
-
-
-def test_a_name_with_control_characters_is_cleaned(driver: Driver, tmp_path: Path) -> None:
-    driver.answers(name="bad\033[2J name")
-    here = detect.this_machine(tmp_path)
-    assert here.gpus[0].name == "bad [2J name"
-    assert saved_machines.parse(saved_machines.text_of(here).encode(), "f") == here
-
-
-@pytest.mark.parametrize("version", ["N/A", "[N/A]", "", "580", "unknown"])
-def test_a_version_that_is_none_is_unknown(driver: Driver, tmp_path: Path, version: str) -> None:
-    driver.answers(driver=version, cuda="0")
-    here = detect.this_machine(tmp_path)
-    assert (here.driver, here.cuda) == (None, None)
-    assert saved_machines.parse(saved_machines.text_of(here).encode(), "f") == here
 
 
 # --- the rest of the machine ---
@@ -260,7 +249,6 @@ def tree(folder: Path, *, container: bool) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize(
     ("container", "says"),
     [
@@ -269,20 +257,15 @@ def tree(folder: Path, *, container: bool) -> Path:
     ],
 )
 def test_a_gpu_without_a_driver_is_noted_with_the_fix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, *, container: bool
+    driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, *, container: bool
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    here = detect.this_machine(tree(tmp_path, container=container))
+    root = tree(tmp_path, container=container)
+    here = detect.this_machine(root)
     assert here.notes[1:] == (f"1 NVIDIA GPU is on the PCI bus: {says}",)
+    driver.answers()
+    assert detect.this_machine(root).notes == ()  # the one that the driver reports
     assert here.memory == 131981020 * 1024
-
-
-@pytest.mark.usefixtures("driver")
-def test_a_machine_without_proc_is_described_all_the_same(tmp_path: Path) -> None:
-    here = detect.this_machine(tmp_path)
-    assert here.cpu.flags == ""
-    assert here.notes[-1] == "/proc/cpuinfo cannot be read: the CPU's features are unknown"
-    assert saved_machines.parse(saved_machines.text_of(here).encode(), "f") == here
 
 
 @pytest.mark.usefixtures("driver")
@@ -323,9 +306,7 @@ def test_amd_gpus_are_named_by_their_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kernel", "is_wsl"),
     [
-        ("5.15.167.4-microsoft-standard-WSL2", True),
         ("6.6.87.2-microsoft-standard-WSL2+", True),
-        ("6.12.41+deb13-amd64", False),
         ("6.8.0-1021-azure", False),
     ],
 )
@@ -357,15 +338,10 @@ def test_describe_machine_prints_what_recommend_reads(project: Project, driver: 
 def test_describe_machine_writes_a_file_and_replaces_an_older_one(project: Project) -> None:
     for _ in range(2):
         done = project.invoke("describe-machine", "--output", "here.json")
-        assert done.returncode == 0, done.stderr
-        assert "written to here.json" in done.stderr
+        assert (done.returncode, "written to here.json" in done.stderr) == (0, True)
     assert saved_machines.load(project.root / "here.json").cpu.flags
     assert [path.name for path in project.root.glob("*here.json*")] == ["here.json"]
-
-
-def test_describe_machine_prints_where_the_file_is_a_dash(project: Project) -> None:
     done = project.invoke("describe-machine", "--output", "-")
-    assert done.returncode == 0
     assert json.loads(done.stdout)["format"] == "build-pytorch machine 1"
     assert not (project.root / "-").exists()
 

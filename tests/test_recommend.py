@@ -249,7 +249,7 @@ def test_of_equal_variants_the_one_that_runs_is_best_and_none_waits(matrix: Matr
         ("a100-zen3", {"driver": "470.256.02", "cuda": "11.4"}, True,
          "to 580.65.06 or newer (525.60.13 for CUDA 12.8)"),
         ("a100-zen3-old-driver", {}, False, "update the NVIDIA driver to 580.65.06 or newer"),
-        ("h100-sapphire-rapids", {"driver": "550.54", "cuda": None, **one_gpu("B300", "10.3")}, True,
+        ("a100-zen3", {"driver": "550.54", "cuda": None, **one_gpu("B300", "10.3")}, True,
          "update the NVIDIA driver to 580.65.06 or newer"),
         ("jetson-thor", {"driver": "540.4.0", "cuda": "12.6"}, True,
          "update JetPack to one for CUDA 13.0"),

@@ -55,31 +55,31 @@ def test_the_wheel_of_the_same_pytorch_comes_first_and_else_the_newest(plant: Pl
     assert chosen(here, "2.8.0")[0].torch == "2.11.0"
 
 
-def test_machine_code_comes_before_ptx_and_ptx_before_nothing(plant: Plant) -> None:
-    nothing, ptx = wheel("2.10.0", "13.0", "sm_90"), wheel("2.9.0", "13.0", "sm_90", "compute_90")
-    code = wheel("2.8.0", "12.8", "sm_120")
-    here = machine("rtx5090-zen4")
-    plant(nothing, ptx, code)
-    assert chosen(here)[1].code == "machine code for 12.0; needs driver 570.26 or newer"
-    plant(nothing, ptx)
-    assert chosen(here)[1].code.startswith("PTX, which the driver compiles for 12.0 at the first")
-    plant(nothing)
-    assert chosen(here)[1].code == "no code for 12.0, which stays unused"
-    assert chosen(here)[1].runs_on == 0
+NOTHING, PTX = wheel("2.10.0", "13.0", "sm_90"), wheel("2.9.0", "13.0", "sm_90", "compute_90")
+CODE, NEW = wheel("2.8.0", "12.8", "sm_120"), wheel("2.10.0", "13.0", "sm_89", index="cu130")
+OLD = wheel("2.8.0", "12.6", "sm_86", index="cu126")
+TOO_OLD = "CUDA 13 needs driver 580.65.06 or newer; found driver 550.163.01"
 
 
-def test_a_wheel_that_runs_with_this_driver_comes_before_one_that_does_not(plant: Plant) -> None:
-    new = wheel("2.10.0", "13.0", "sm_89", index="cu130")
-    plant(new, wheel("2.8.0", "12.6", "sm_86", index="cu126"))
-    here = machine("rtx4090-driver-550")
-    assert chosen(here)[1].command == (
-        "uv pip install torch==2.8.0 --index-url https://download.pytorch.org/whl/cu126"
-    )
-    plant(new)
-    assert chosen(here)[1].limits == (
-        "CUDA 13 needs driver 580.65.06 or newer; found driver 550.163.01",
-    )
-    assert chosen(here)[1].runs_on == 0
+@pytest.mark.parametrize(
+    ("name", "wheels", "command", "code", "limit", "runs"),
+    [
+        ("rtx5090-zen4", [NOTHING, PTX, CODE], "2.8.0", "machine code for 12.0; needs", "", 1),
+        ("rtx5090-zen4", [NOTHING, PTX], "2.9.0", "PTX, which the driver compiles", "", 1),
+        ("rtx5090-zen4", [NOTHING], "2.10.0", "no code for 12.0, which stays unused", "", 0),
+        ("rtx4090-driver-550", [NEW, OLD], "pytorch.org/whl/cu126", "machine code", "", 1),
+        ("rtx4090-driver-550", [NEW], "pytorch.org/whl/cu130", "", TOO_OLD, 0),
+        ("ice-lake", [CODE], "pytorch.org/whl/cpu", "runs on the CPU", "", 0),
+    ],
+)
+def test_of_wheels_that_run_the_one_with_machine_code_is_named(
+    plant: Plant, name: str, wheels: list[Any], command: str, code: str, limit: str, runs: int
+) -> None:
+    plant(*wheels)
+    found = chosen(machine(name))[1]
+    assert found.command.endswith(command)
+    assert found.code.startswith(code)
+    assert ("".join(found.limits), found.runs_on) == (limit, runs)
 
 
 def test_ptx_needs_the_driver_that_came_with_its_cuda(plant: Plant) -> None:
@@ -88,18 +88,6 @@ def test_ptx_needs_the_driver_that_came_with_its_cuda(plant: Plant) -> None:
     assert "needs driver 570.26 or newer" in chosen(here)[1].limits[0]
     plant(wheel("2.10.0", "12.8", "sm_90", "compute_80"))
     assert chosen(here)[1].limits == ()
-
-
-def test_without_a_gpu_the_wheel_without_cuda_is_named(plant: Plant) -> None:
-    plant(wheel("2.10.0", "12.8", "sm_90"))
-    found, said = chosen(machine("ice-lake"))
-    assert (found.cuda, said.title, said.code) == (
-        "",
-        "torch 2.10.0 for the CPU",
-        "runs on the CPU",
-    )
-    assert said.command.endswith("--index-url https://download.pytorch.org/whl/cpu")
-    assert chosen(machine("h100-sapphire-rapids"))[0].cuda == "12.8"
 
 
 def test_a_wheel_that_uses_the_gpu_comes_before_a_cpu_build(
@@ -113,14 +101,6 @@ def test_a_wheel_that_uses_the_gpu_comes_before_a_cpu_build(
     assert titles == ["Wheel", "Best", "Ideal"]
     plant(wheel("2.10.0", "12.8", "sm_90"))
     assert not choose(MATRIX, here).is_wheel_first
-
-
-def test_a_platform_without_a_known_wheel_says_so(
-    plant: Plant, whole: Project, tmp_path: Path
-) -> None:
-    plant(wheel("2.10.0", "12.8", "sm_90"))
-    lines = shown_for(machine("gh200"), tmp_path, whole)
-    assert "Wheel: nothing is known of official ones for aarch64-linux" in lines
 
 
 # --- measurements ---
