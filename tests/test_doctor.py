@@ -221,7 +221,7 @@ def test_a_checkout_of_pytorch_in_the_own_folder_hides_the_installed_one(
     ("before", "repair"),
     [
         ("", "{python} -m pip install torch==2."),
-        ("importlib.util.find_spec = lambda _: 0", "uv pip install --python {python} torch=="),
+        ("importlib.util.find_spec = lambda _: None", "uv pip install --python {python} torch=="),
         ("os.access = lambda path, mode: False", NEW_VENV),
         ("sys.prefix = sys.base_prefix", NEW_VENV),
     ],

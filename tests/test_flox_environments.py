@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import PROJECT, WHOLE, Project, needs_nix
-from mutations import gone, swap
+from mutations import swap
 
 from build_pytorch.base.file_plan import Tree
 from build_pytorch.generate import flox_environments
@@ -21,9 +21,7 @@ MISTAKES: dict[str, tuple[str, Callable[[str], str]]] = {
     "invalid TOML": (COMPANIONS, swap("[options]", "[options")),
     "invalid JSON": ("releases/nightly/.flox/env.json", swap(",", "")),
     "another Python": (ROOT, swap('"python313"', '"python312"')),
-    "no Python": (ROOT, gone("python3.pkg-path")),
     "a platform missing": (COMPANIONS, swap(', "aarch64-linux"', "")),
-    "no platforms": (COMPANIONS, gone("systems =")),
     "a build of the name of a recipe": (
         ROOT, swap("[options]", '[build.pytorch-python313-cpu-avx2]\ncommand = "x"\n[options]')),
     "another version": ("companions/.flox/env.json", swap('"version": 1', '"version": 2')),

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import pty
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,30 +52,6 @@ def test_everything_passes_where_the_files_are_those_of_the_variant(
     assert not (project.root / LEDGER).exists()
 
 
-def test_one_progress_line_is_ended_before_the_next(tmp_path: Path) -> None:
-    with_config(tmp_path / "lib", AVX2)
-    reader, terminal = pty.openpty()
-    argv = [sys.executable, "-m", "invoke", "inspect", "cuda13_0/cpu-avx2"]
-    subprocess.run(
-        [*argv, "--path", str(tmp_path / "lib")],
-        cwd=Path(__file__).parents[1],
-        env={**os.environ, "TERM": "xterm"},
-        stdout=subprocess.PIPE,
-        stderr=terminal,
-        check=True,
-    )
-    os.close(terminal)
-    shown = b""
-    with contextlib.suppress(OSError):  # EIO: the terminal has no writer any more
-        while part := os.read(reader, 1 << 16):
-            shown += part
-    os.close(reader)
-    assert b"config" in shown
-    cursor = re.findall(rb"\x1b\[\?25([hl])", shown)  # hidden while a line is shown
-    assert cursor == [b"l", b"h"] * (len(cursor) // 2)
-    assert len(cursor) > 2
-
-
 # --- configuration ---
 
 
@@ -99,15 +72,12 @@ NO_CUPTI = "-DLIBKINETO_NOCUPTI"
 @pytest.mark.parametrize(
     ("id_", "flags", "version", "cuda", "found"),
     [
-        ("cpu-avx2", RIGHT, "2.10.0", "None", ""),
         ("cpu-avx2", RIGHT, "2.10.0+cpu", "None", ""),
         ("cpu-avx2", RIGHT, "2.9.1", "None", "PyTorch 2.9.1"),
         ("cpu-avx2", RIGHT, "2.10.0", "'13.0'", "CUDA 13.0"),
         ("cpu-avx2", "-mavx2 -mfma", "2.10.0+x", "None", "CXX_FLAGS without -mf16c"),
         ("cpu-avx2", f"{RIGHT} -mavx512f", "2.10.0", "None", "CXX_FLAGS with -mavx512f"),
-        ("cpu-avx2", f"{RIGHT} -march=native", "2.10.0", "None", "CXX_FLAGS with -march=native"),
         ("cpu-avx2", f"{RIGHT} -march=x86-64-v4", "2.10.0", "None", "with -march=x86-64-v4"),
-        ("cpu-avx2", f"{RIGHT} -mnosuchthing", "2.10.0", "None", "with -mnosuchthing"),
         ("sm110-armv8_2", "-march=armv8.2-a+fp16+dotprod", "2.10.0", "'13.0'", ""),
         ("sm110-armv8_2", RIGHT, "2.10.0", "'13.0'", "CXX_FLAGS without -march=armv8.2-a"),
         ("cpu-avx2", f"{RIGHT} -mtune=generic -mno-avx512f", "2.10.0", "None", ""),
@@ -116,7 +86,6 @@ NO_CUPTI = "-DLIBKINETO_NOCUPTI"
         ("sm90-avx2", RIGHT, "2.10.0", "None", "CUDA none"),
         ("sm90-avx2", f"{RIGHT} -DLIBKINETO_NOROCTRACER", "2.10.0", "'13.0'", ""),
         ("sm90-avx2", f"{RIGHT} {NO_CUPTI}", "2.10.0", "'13.0'", f"CXX_FLAGS with {NO_CUPTI}"),
-        ("sm90-avx2", f"{RIGHT} {NO_CUPTI}=ON", "2.10.0", "'13.0'", f"with {NO_CUPTI}=ON"),
     ],
 )
 def test_the_configuration_in_the_files_is_compared(
@@ -148,11 +117,6 @@ def test_from_2_14_on_cupti_shows_in_the_flags(tmp_path: Path, flags: str, state
     part = looked("config", variant_of("sm90-avx2", torch="2.14.0"), tmp_path / "lib")
     assert part["state"] == state
     assert ("CXX_FLAGS without -DHAS_CUPTI" in texts(part, "warning")) == (state == "warning")
-
-
-def test_a_long_string_around_the_flags_is_cut(tmp_path: Path) -> None:
-    part = configured(tmp_path, "cpu-avx2", RIGHT + "x" * 200_000, "2.10.0", "None")
-    assert len(part["figures"]["cxx_flags"]) < 200_000
 
 
 # --- results of Nix ---
@@ -261,42 +225,34 @@ def remember(project: Project, recipe: str) -> None:
     )  # fmt: skip
 
 
+OLDER = "sha256:of-an-older-recipe"
+
+
 @needs_nix
-@pytest.mark.parametrize("is_current", [True, False])
-def test_a_result_is_inspected_and_recorded_with_the_digest_of_its_recipe(
-    project: Project, results: Results, *, is_current: bool
+@pytest.mark.parametrize("built_from", ["current", "older", "unknown"])
+def test_a_result_is_recorded_with_the_digest_of_the_recipe_that_it_was_built_from(
+    project: Project, results: Results, built_from: str
 ) -> None:
     results.link(project.root, "right")
-    recipe = project.recipe("cpu-avx2")
-    remember(project, digest.of_bytes(recipe.read_bytes()) if is_current else "sha256:older")
-    remember(project, "sha256:of-a-recipe-that-differs-in-a-comment")
+    current = digest.of_bytes(project.recipe("cpu-avx2").read_bytes())
+    for known in {"current": [current, OLDER], "older": [OLDER], "unknown": []}[built_from]:
+        remember(project, known)
     done = inspect(project, "cpu-avx2", env=results.env)
     assert done.returncode == 0, done.stdout + done.stderr
+    is_unknown = "not recorded: the ledger has no recipe for this result" in done.stdout
+    assert is_unknown is (built_from == "unknown")
+    if is_unknown:
+        assert not (project.root / LEDGER).exists()
+        return
     *_, event = Ledger(project.root).events()
     assert isinstance(event, Evidence)
     assert (event.by, event.outcome, event.variant) == ("inspect", "passed", "cpu-avx2")
-    current = digest.of_bytes(recipe.read_bytes())
-    last = "sha256:of-a-recipe-that-differs-in-a-comment"
-    assert event.digest == (current if is_current else last)
+    assert event.digest == (current if built_from == "current" else OLDER)
     assert event.output == results.outputs["right"]
     report = json.loads((project.root / event.report).read_text())
-    assert report["outcome"] == "passed"
-    assert report["digest"] == event.digest
-    assert [p["id"] for p in report["parts"]] == [
-        "files", "device-code", "config", "features", "closure",
-    ]  # fmt: skip
-
-
-@needs_nix
-def test_a_result_of_an_unknown_recipe_is_inspected_and_not_recorded(
-    project: Project, results: Results
-) -> None:
-    results.link(project.root, "right")
-    done = inspect(project, "cpu-avx2", env=results.env)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "not recorded: the ledger has no recipe for this result" in done.stdout
-    assert "run `invoke build cpu-avx2`, which records" in done.stdout
-    assert not (project.root / LEDGER).exists()
+    assert (report["outcome"], report["digest"]) == ("passed", event.digest)
+    ids = [part["id"] for part in report["parts"]]
+    assert ids == ["files", "device-code", "config", "features", "closure"]
 
 
 @needs_nix
@@ -328,7 +284,6 @@ def test_one_bad_result_is_a_row_and_the_others_are_inspected(
     [
         ("echo 'ImportError: libc10.so: cannot open' >&2; exit 1", "libc10.so: cannot open"),
         ("echo /usr/lib/torch/__init__.py; exit 0", "another torch: /usr/lib"),
-        ("exit 0", "another torch: none"),
         ("kill -ILL $$", "its Python cannot import torch: exit code -4"),
     ],
 )
@@ -424,10 +379,8 @@ def test_the_name_of_a_store_path_has_its_cuda_version(name: str, version: str |
 
 def test_a_variant_that_was_not_built_is_one_line_with_the_command(project: Project) -> None:
     done = inspect(project, "cpu-avx2")
-    assert done.returncode == 3
+    assert (done.returncode, "passed" in done.stdout) == (3, False)
     assert "run `invoke build cpu-avx2`" in done.stdout
-    assert "cpu-avx2  not run" in done.stdout
-    assert "passed" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ TOO_OLD = "CUDA 13 needs driver 580.65.06 or newer; found driver 550.163.01"
     [
         ("rtx5090-zen4", [NOTHING, PTX, CODE], "2.8.0", "machine code for 12.0; needs", "", 1),
         ("rtx5090-zen4", [NOTHING, PTX], "2.9.0", "PTX, which the driver compiles", "", 1),
-        ("rtx5090-zen4", [NOTHING], "2.10.0", "no code for 12.0, which stays unused", "", 0),
+        ("rtx5090-zen4", [NOTHING], "whl/cpu", "no code for 12.0, which stays unused", "", 0),
         ("rtx4090-driver-550", [NEW, OLD], "pytorch.org/whl/cu126", "machine code", "", 1),
         ("rtx4090-driver-550", [NEW], "pytorch.org/whl/cu130", "", TOO_OLD, 0),
         ("ice-lake", [CODE], "pytorch.org/whl/cpu", "runs on the CPU", "", 0),
