@@ -135,22 +135,3 @@ def test_the_counts_of_the_cache_are_those_of_the_logs(tmp_path: Path) -> None:
         name = f"whole-{event.release}-{event.variant.removeprefix('cpu-')}.log.gz"
         log = gzip.decompress((LOGS / name).read_bytes())
         assert cache_counts(log) == (event.cache_hits, event.cache_misses)
-
-
-OF_AVX512: Final = b"""\
-building '/nix/store/55sd85lbafy6g7fjs98qddv0xfrbv9vb-python3.13-pytorch26-python313-mkl-cpu-avx512-2.6.0.drv'...
-Running phase: pythonImportsCheckPhase
-Check whether the following modules can be imported: torch
-/nix/store/hz1g21xhcyl5d9z2gznlp9mwfnabpnk9-build.sh: line 130:     6 Illegal instruction     /usr/bin/python3 -c "import $module"
-error: builder for '/nix/store/55sd85lbafy6g7fjs98qddv0xfrbv9vb-python3.13-pytorch26-python313-mkl-cpu-avx512-2.6.0.drv' failed with exit code 132
-"""  # noqa: E501
-"""build.sh in Nix 2.8 on a CPU without AVX-512; module `torch` runs `vmovaps zmm0, zmm0`."""
-
-
-def test_an_import_that_needs_another_cpu_is_named_so() -> None:
-    matrix = matrix_reader.parse(TEXT)
-    variant = next(v for v in matrix.variants if v.id == "mkl/cpu-avx512")
-    found = diagnose(OF_AVX512.split(b"\n"), variant)
-    assert found.failure
-    assert (found.phase, found.failure.rule.id) == ("pythonImportsCheck", "illegal-instruction")
-    assert "Illegal instruction" in found.failure.lines[0][1]
