@@ -101,7 +101,7 @@ def bare(session: nox.Session) -> None:
 
 @nox.session
 def pages(session: nox.Session) -> None:
-    """Test the HTML pages in Chromium and with axe-core; skipped without a browser or npm."""
+    """Test the HTML page in Chromium and with axe-core; skipped without a browser or npm."""
     browser = next(filter(shutil.which, ("chromium", "chromium-browser", "google-chrome")), None)
     if browser is None:
         session.skip("no browser; install Chromium, on Debian with `apt-get install chromium`")

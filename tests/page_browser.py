@@ -17,7 +17,7 @@ FLAGS: Final = (
 )
 
 WHOLE_PAGE: Final = {"include": [["html"]]}
-LONG: Final = {"exclude": [["tbody tr:nth-child(n+13)"], [".map tr:nth-child(n+3)"]]}
+LONG: Final = {"exclude": [["tbody tr:nth-child(n+4)"]]}
 CONTRAST: Final = {"runOnly": ["color-contrast"]}
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import archspec.cpu
-import picker_machines
 import pytest
 from conftest import ONE, PROJECT, WHOLE, Project, copied_project, error_line, unfolded
 from drawn_machines import machines
@@ -581,7 +580,8 @@ def test_a_gpu_that_nothing_runs_on_is_named_before_the_cpu_build(
 
 def test_the_first_screen_is_short_on_every_machine(all_releases: Project, tmp_path: Path) -> None:
     """At most 20 lines of 80 columns, 24 for several GPUs; no reason is cut."""
-    for name, here in picker_machines.saved().items():
+    for name in sorted(MACHINES.glob("*.json")):
+        here = saved_machines.load(name)
         everything = shown_for(here, tmp_path, all_releases)
         lines = [line for line in everything if not line.startswith("    ")]  # of matrix.toml
         is_one = len(here.gpus) + len(here.other_gpus) < 2

@@ -70,7 +70,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 _LARGEST: Final = 4 << 20
-"""Bytes of a file in the place of a generated one; the largest, the picker, has 0.3 million."""
+"""Bytes of a file in the place of a generated one; the largest, the page, has 0.12 million."""
 
 
 class Tree:

@@ -47,7 +47,8 @@ NIXPKGS_IMPORTS: Final = "nix/nixpkgs"
 """Folder of the imports of nixpkgs, generated; nothing else is in it."""
 COMPILER_CACHE: Final = "nix/compiler_cache.sh"
 """Functions of Bash that recipes contain."""
-PICKER: Final = "docs/site/index.html"
+PAGE: Final = "docs/site/index.html"
+"""The page that names the build for a machine."""
 
 
 def is_checkout(root: Path) -> bool:

@@ -19,13 +19,7 @@ from build_pytorch.base import digest, files, paths
 from build_pytorch.base.console import counted
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_delete, plan_text, unreadable
 from build_pytorch.base.versions import numbers
-from build_pytorch.generate import (
-    flox_environments,
-    matrix_reference,
-    picker,
-    picker_tables,
-    recipes,
-)
+from build_pytorch.generate import flox_environments, matrix_reference, recipes, site_page
 from build_pytorch.generate.recipes import (
     release_nix,
     render_file,
@@ -38,7 +32,7 @@ from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.field_types import Platform
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.official_wheels import official_wheels
-from build_pytorch.matrix.tables import Rule
+from build_pytorch.matrix.tables import Release, Rule
 
 _REGION: Final = re.compile(
     r"<!-- begin generated: (?P<name>[a-z]+)[^\n]*-->\n(?P<body>.*?)"
@@ -46,7 +40,7 @@ _REGION: Final = re.compile(
     re.DOTALL,
 )
 _FENCE: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
-_OF_PROJECT: Final = frozenset({paths.PICKER, paths.RELEASE})
+_OF_PROJECT: Final = frozenset({paths.PAGE, paths.RELEASE})
 """Files that are generated only beside a matrix.toml."""
 _OF_CLONE: Final = frozenset({paths.MATRIX_DOC, paths.SCHEMA, paths.WHEELS_DOC})
 """Files about this program, which a clone has."""
@@ -68,7 +62,7 @@ def render(matrix: Matrix) -> dict[str, str]:
         paths.MATRIX_DOC: matrix_reference.page(matrix.root),
         paths.SCHEMA: matrix_reference.schema(),
         paths.RELEASE: release_nix(matrix, recipes.render(matrix)),
-        paths.PICKER: picker.page(matrix),
+        paths.PAGE: site_page.render(matrix),
         f"{paths.README}#counts": render_template(
             matrix.root, "docs/counts.md.j2", releases=releases
         ),
@@ -232,7 +226,7 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
     chooser = Chooser(matrix)
     return {
         "wheels": official_wheels(),
-        "drivers": picker_tables.oldest_drivers(matrix),
+        "drivers": _oldest_drivers(matrix),
         "gpus": [
             (
                 *(gpu, platform, products, _chosen(chooser, platform, key)),
@@ -249,6 +243,18 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
     }
 
 
+def _oldest_drivers(matrix: Matrix) -> list[tuple[str, Release, str, list[str]]]:
+    """Return each release with the oldest driver of each of its GPU architectures."""
+    rows: dict[tuple[str, str], dict[str, None]] = {}
+    for variant in matrix.variants:
+        keys = rows.setdefault((variant.release_name, variant.driver), {})
+        keys[variant.gpu_key or "cpu"] = None
+    return [
+        (name, matrix.releases[name], driver or "none", list(keys))
+        for (name, driver), keys in rows.items()
+    ]
+
+
 def _chosen(chooser: Chooser, platform: str, gpu_key: str | None) -> str:
     """Return the architectures of the best variants for a GPU or for none.
 
@@ -259,7 +265,7 @@ def _chosen(chooser: Chooser, platform: str, gpu_key: str | None) -> str:
     capability = matrix.gpus[gpu_key].capability if gpu_key else None
     gpus = (MachineGpu(index=0, name="GPU", capability=capability),) if capability else ()
     found: dict[str, dict[str, None]] = {}
-    for cpu in picker_tables.cpu_classes(matrix):
+    for cpu in site_page.cpu_classes(matrix):
         if cpu.platform != platform:
             continue
         processor = Processor(flags=" ".join(cpu.flags))

@@ -1,6 +1,6 @@
 """Choose the build for a machine: the only place that decides.
 
-A pure function of a matrix and a machine. Text, JSON, docs and the picker print its result.
+A pure function of a matrix and a machine. Text, JSON, docs and the page print its result.
 """
 
 from __future__ import annotations

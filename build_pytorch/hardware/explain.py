@@ -21,24 +21,19 @@ _VGPU: Final = r"-[0-9]+(-[0-9]+)?"
 
 Source: NVIDIA, "Virtual GPU Software User Guide", vGPU types; checked 2026-11.
 """
-NAME_REMARKS: Final = {
+_NAME_REMARKS: Final = {
     f"{_VGPU}(Q|C|CME)$": "is a vGPU: its driver belongs to the vGPU release of the host: "
     "update both together",
     f"{_VGPU}(A|B)$": "is a vGPU: vGPUs of the A and B series are for desktops and have no CUDA",
     r"\bMIG\b": "is a MIG instance: it has the capability of the whole GPU, and a program uses one "
     "instance",
 }
-"""Regular expressions for names of GPUs, with what to say about such a GPU. The picker has them."""
+"""Regular expressions for names of GPUs, with what to say about such a GPU."""
 _LAST_OF_R580: Final = (7, 5)
 """GPUs below this capability have no driver after branch 580.
 
 Source: NVIDIA, release notes of driver 580; checked 2026-11.
 """
-VENDOR_REMARKS: Final = {
-    "implementer 0x61": "Linux on an Apple CPU has no Metal; PyTorch on macOS itself uses the GPU "
-    "(mps)"
-}
-"""What to say about the vendor of a CPU with Linux. The picker has them."""
 
 
 def joined(rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -179,46 +174,41 @@ def remarks(
             last = "580 is the last driver branch for Maxwell, Pascal and Volta"
             yield f"{gpu.name}: {last}; update the driver no further"
     for name in dict.fromkeys(gpu.name for gpu in gpus):
-        said = (text for pattern, text in NAME_REMARKS.items() if re.search(pattern, name))
+        said = (text for pattern, text in _NAME_REMARKS.items() if re.search(pattern, name))
         yield from (f"{name} {text}" for text in said)
-    yield from driver_remarks(machine, cudas_to_check(gpus, variants)).values()
+    yield from _driver_remarks(machine, gpus, variants)
     for key in dict.fromkeys(variant.cpu_key for variant in variants):
         if key in known.cpu and known.cpu[key].differs:
             yield f"{key} differs {known.cpu[key].differs}"
-    if machine.platform == "aarch64-linux" and machine.cpu.vendor in VENDOR_REMARKS:
-        yield VENDOR_REMARKS[machine.cpu.vendor]
+    if machine.platform == "aarch64-linux" and machine.cpu.vendor == "implementer 0x61":
+        yield "Linux on an Apple CPU has no Metal; PyTorch on macOS itself uses the GPU (mps)"
     if machine.platform == "aarch64-darwin":
         yield "macOS: builds of kind mps use the GPU through Metal; nobody here has built one"
 
 
-def cudas_to_check(gpus: Iterable[MachineGpu], variants: Iterable[Variant]) -> list[str]:
-    """Return the CUDA versions of variants that a driver may be too old for.
+def _driver_remarks(
+    machine: Machine, gpus: Iterable[MachineGpu], variants: Iterable[Variant]
+) -> Iterator[str]:
+    """Yield remarks on the driver.
 
-    None for Tegra GPUs, whose drivers have other numbers.
-    """
-    if any(gpu.capability in TEGRA for gpu in gpus):
-        return []
-    return list(dict.fromkeys(variant.cuda.version for variant in variants if variant.cuda))
-
-
-def driver_remarks(machine: Machine, cudas: Iterable[str]) -> dict[str, str]:
-    """Return remarks on the driver by version of CUDA; by "" one that holds for all.
-
-    A driver may run a CUDA that is newer than itself, but not compile PTX of it.
+    A driver may run a CUDA that is newer than itself, but not compile PTX of it. The drivers of
+    Tegra GPUs have other numbers.
     """
     if machine.is_wsl:
         which = machine.cuda or "of its nvidia-smi"
-        return {
-            "": "WSL2: the driver is that of Windows; install no Linux driver in WSL. CUDA "
+        yield (
+            "WSL2: the driver is that of Windows; install no Linux driver in WSL. CUDA "
             f"{which} decides, not the number of the driver"
-        }
-    found, known, driver = {}, known_hardware.load().cuda, machine.driver or ""
-    for cuda in cudas:
+        )
+        return
+    if any(gpu.capability in TEGRA for gpu in gpus):
+        return
+    known, driver = known_hardware.load().cuda, machine.driver or ""
+    for cuda in dict.fromkeys(variant.cuda.version for variant in variants if variant.cuda):
         bundled = known[cuda].bundled if cuda in known else None
         is_same_branch = driver == (bundled or "").partition(".")[0]
         if bundled and driver and not is_same_branch and numbers(driver) < numbers(bundled):
-            found[cuda] = (
+            yield (
                 f"driver {driver} is older than the one of CUDA {cuda} ({bundled}): it runs the "
                 "build, but code that is compiled at run time (torch.compile) may fail"
             )
-    return found

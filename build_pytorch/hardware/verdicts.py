@@ -23,7 +23,7 @@ from build_pytorch.matrix.compatibility import (
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.tables import GpuArchitecture
 
-CONSUMER: Final = ("geforce", "titan")
+_CONSUMER: Final = ("geforce", "titan")
 """Words in the names of GPUs that refuse a newer libcuda than their driver, with error 804.
 
 Source: NVIDIA, "CUDA Compatibility", forward compatibility; checked 2026-11. It works on
@@ -168,7 +168,7 @@ def driver_limit(need: DriverNeed, machine: Machine, gpu: MachineGpu) -> Obstacl
     elif driver and numbers(driver) >= numbers(oldest):
         return None
     if is_enough and driver:
-        if any(word in gpu.name.lower() for word in CONSUMER):
+        if any(word in gpu.name.lower() for word in _CONSUMER):
             why = "a libcuda newer than the driver does not run on this GPU (error 804)"
             text = f"{needs}; found {driver}; {why}"
             return Obstacle("driver", f"CUDA {cuda}", text)

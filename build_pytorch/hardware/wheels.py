@@ -134,9 +134,3 @@ def wheel_need(wheel: OfficialWheel, capability: str) -> DriverNeed:
     if is_ptx or capability in TEGRA:  # whose drivers have other numbers
         return DriverNeed(wheel.cuda, oldest, "")
     return DriverNeed(f"{major}.0", oldest, f"CUDA {major}")
-
-
-def wheel_needs(capability: str) -> list[DriverNeed]:
-    """Return what the known wheels ask of the driver of a GPU that they have code for."""
-    known = official_wheels()
-    return [wheel_need(wheel, capability) for wheel in known if runs_on(wheel, capability)]

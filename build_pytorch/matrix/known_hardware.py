@@ -22,14 +22,14 @@ _OURS: Final = {
     "pin": frozenset[str](),
 }
 """Keys that matrix.toml does not have."""
-VENDOR: Final = re.compile(r"\b(nvidia|geforce|tesla|grid)\b|\(r\)|\(tm\)", re.IGNORECASE)
-SUFFIX: Final = re.compile(r"[ -].*")
+_VENDOR: Final = re.compile(r"\b(nvidia|geforce|tesla|grid)\b|\(r\)|\(tm\)", re.IGNORECASE)
+_SUFFIX: Final = re.compile(r"[ -].*")
 """What follows the model in the name of a GPU: memory, form factor, profile, "Laptop GPU"."""
-FILLER: Final = re.compile("nvidia|geforce|laptop|mobile|maxq|gpu")
+_FILLER: Final = re.compile("nvidia|geforce|laptop|mobile|maxq|gpu")
 """What does not count in a short name of a GPU, as case, spaces and punctuation do not."""
-BARE_NUMBER: Final = re.compile(r"\d{3,4}[a-z]*|a\d{4}")
+_BARE_NUMBER: Final = re.compile(r"\d{3,4}[a-z]*|a\d{4}")
 """A short name that may be the end of a product's name, as `4090` is."""
-CPU_VENDOR: Final = re.compile(
+_CPU_VENDOR: Final = re.compile(
     r"\b(intel|amd|arm|core|cpu|processor|\d+th gen)\b|\(r\)|\(tm\)", re.IGNORECASE
 )
 CUDA_NUMBER: Final = re.compile(r"[1-9]\d?\.\d{1,2}")
@@ -40,7 +40,7 @@ CAPABILITY: Final = re.compile(
     r"(?:compute |capability |sm_?)?([1-9][0-9]?)\.([0-9])|sm_?([1-9][0-9]?)([0-9])"
 )
 """A compute capability as a person may type it, in lower case: 8.9, sm_89, sm89."""
-CPU_FORMS: Final = (
+_CPU_FORMS: Final = (
     (r"\b(i[3579]) (?=[0-9])", "$1-"),
     ("^([0-9]{4}(?:x|x3d|xt))$", "ryzen $1"),
     ("^([0-9]{4}k[fs]?|[0-9]{5}[a-z]*)$", "i7-$1"),
@@ -57,7 +57,7 @@ class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
     arm_only: dict[str, str] = msgspec.field(default_factory=dict)
     """Those for products that exist in ARM machines only, with the processor beside each, or ""."""
     offered: tuple[str, ...] = msgspec.field(default=(), name="products")
-    """Names of products that the picker offers."""
+    """Names of products, for short names and suggestions."""
     isas: tuple[ft.Key, ...] = ()  #: the ISAs of the hosts of that time; empty: all
     unconfirmed: ft.Text | None = None
 
@@ -130,7 +130,7 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def gpu_named(self, name: str) -> tuple[str, KnownGpu] | None:
         """Return the architecture of a product by its name, such as `NVIDIA A100-SXM4-40GB`."""
         patterns = {key: gpu.patterns for key, gpu in self.gpu.items()}
-        key = _best_match(patterns, _plain(VENDOR, name))
+        key = _best_match(patterns, _plain(_VENDOR, name))
         return (key, self.gpu[key]) if key else None
 
     def gpu_typed(self, name: str) -> tuple[str, KnownGpu] | None:
@@ -149,7 +149,7 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         for gpu in self.gpu.values():
             if any(re.fullmatch(pattern.replace(" ", ""), wanted) for pattern in gpu.patterns):
                 return name, gpu
-        if not BARE_NUMBER.fullmatch(wanted):
+        if not _BARE_NUMBER.fullmatch(wanted):
             return None
         ends = [(product, gpu) for text, product, gpu in products if _ends(text, wanted)]
         return ends[0] if len({gpu.capability for _, gpu in ends}) == 1 else None
@@ -177,7 +177,7 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """
         for pattern, processor in gpu.arm_only.items():
             bare = re.fullmatch(pattern.replace(" ", ""), _bare(name))
-            if bare or _best_match({"": (pattern,)}, _plain(VENDOR, name)) is not None:
+            if bare or _best_match({"": (pattern,)}, _plain(_VENDOR, name)) is not None:
                 return processor
         return None if gpu.names else next(iter(gpu.arm_only.values()), None)
 
@@ -199,9 +199,9 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             if squashed(processor.title) == squashed(name):
                 return processor
         patterns = {key: processor.names for key, processor in self.processor.items()}
-        for pattern, whole in (("^$", ""), *CPU_FORMS):
+        for pattern, whole in (("^$", ""), *_CPU_FORMS):
             form = re.sub(pattern, whole.replace("$1", r"\g<1>"), name.lower())
-            if key := _best_match(patterns, _plain(CPU_VENDOR, form)):
+            if key := _best_match(patterns, _plain(_CPU_VENDOR, form)):
                 return self.processor[key]
         return None
 
@@ -229,7 +229,7 @@ def _best_match(known: Mapping[str, Iterable[str]], plain: str) -> str | None:
         (len(match[1]), key)
         for key, patterns in known.items()
         for pattern in patterns
-        if (match := re.fullmatch(f"({pattern})(?:{SUFFIX.pattern})?", plain))
+        if (match := re.fullmatch(f"({pattern})(?:{_SUFFIX.pattern})?", plain))
     ]
     return max(found)[1] if found else None
 
@@ -241,7 +241,7 @@ def squashed(name: str) -> str:
 
 def _bare(name: str) -> str:
     """Return a name of a GPU without what does not count in a short one."""
-    return FILLER.sub("", squashed(name))
+    return _FILLER.sub("", squashed(name))
 
 
 def _ends(name: str, number: str) -> bool:

@@ -275,7 +275,7 @@ class MatrixFile(TomlTable, frozen=True, kw_only=True):
     """The whole of matrix.toml."""
 
     publisher: ft.Organization = ""  #: organization on FloxHub for which packages are published
-    repository: ft.Repository = ""  #: address of this repository; the picker links it
+    repository: ft.Repository = ""  #: address of this repository; the page links it
     pin: Annotated[dict[ft.Key, Pin], ft.filled("pin", "table")]
     patch: dict[ft.Key, Patch] = {}
     rule: tuple[Rule, ...] = ()

@@ -1,0 +1,154 @@
+"""What people call GPUs and CPUs: `recommend --gpu` and `--cpu` know what they mean."""
+
+from __future__ import annotations
+
+import json
+
+import archspec.cpu
+import pytest
+from conftest import ONE, Project
+
+from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.base.versions import digits
+from build_pytorch.cli.commands import RecommendOptions
+from build_pytorch.cli.describe_machine import described_machine
+from build_pytorch.matrix import known_hardware, matrix_reader
+
+KNOWN = known_hardware.load()
+
+
+def test_each_offered_product_is_known_by_its_name() -> None:
+    for key, gpu in KNOWN.gpu.items():
+        assert gpu.offered, key
+        for name in gpu.offered:
+            found = KNOWN.gpu_named(name)
+            assert found is not None, name
+            assert found[0] == key, name
+
+
+TYPED = {
+    "RTX4090": ("RTX 4090", "8.9"),
+    "rtx4070tisuper": ("RTX 4070 Ti SUPER", "8.9"),
+    "NvidiaGeForceRTX4090": ("RTX 4090", "8.9"),
+    "nvidia rtx-4090": ("RTX 4090", "8.9"),
+    "geforce 4090": ("RTX 4090", "8.9"),
+    "4090": ("RTX 4090", "8.9"),
+    "1080ti": ("GTX 1080 Ti", "6.1"),
+    "a4000": ("RTX A4000", "8.6"),
+    "rtxa4500": ("rtxa4500", "8.6"),
+    "dgxspark": ("DGX Spark", "12.1"),
+    "RTX 4090 Laptop GPU": ("RTX 4090 Laptop GPU", "8.9"),
+    "rtx6000ada": ("RTX 6000 Ada", "8.9"),
+    "gtx750ti": ("GTX 750 Ti", "5.0"),
+    # the ends of names of several architectures, or of none
+    **dict.fromkeys(("6000", "5000", "90", "9999", "rtx", "nvidia", "", "a 4", "ti")),
+}
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_a_short_name_means_a_product_or_none(name: str) -> None:
+    found = KNOWN.gpu_typed(name)
+    assert (found and (found[0], found[1].capability)) == TYPED[name]
+    assert KNOWN.gpu_key(name) == (f"sm{digits(found[1].capability)}" if found else "")
+
+
+@pytest.mark.parametrize("key", KNOWN.processor)
+def test_a_generation_has_the_isa_that_archspec_lists(key: str) -> None:
+    processor = KNOWN.processor[key]
+    assert bool(processor.isa) is not bool(processor.flags)
+    if processor.isa:
+        assert KNOWN.cpu[processor.isa].platform == processor.platform
+    if not processor.archspec:
+        return
+    features = archspec.cpu.TARGETS[processor.archspec].features
+    isas = [
+        name
+        for name, isa in KNOWN.cpu.items()
+        if isa.platform == processor.platform and isa.cpuinfo and set(isa.cpuinfo) <= set(features)
+    ]
+    assert max(isas, key=lambda name: KNOWN.cpu[name].level, default=None) == processor.isa
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("zen4", "zen4"),
+        ("Zen 2", "zen3"),
+        ("AMD Ryzen 9 7950X 16-Core Processor", "zen4"),
+        ("AMD Ryzen 7 7735HS with Radeon Graphics", "zen3"),
+        ("AMD Ryzen 7 7840U w/ Radeon 780M Graphics", "zen4"),
+        ("Ryzen 7 5800X3D", "zen3"),
+        ("Ryzen 9 9955HX3D", "zen5"),
+        ("AMD Ryzen AI 9 HX 370 w/ Radeon 890M", "zen5"),
+        ("AMD RYZEN AI MAX+ PRO 395 w/ Radeon 8060S", "zen5"),
+        ("AMD Ryzen Threadripper PRO 5995WX 64-Cores", "zen3"),
+        ("AMD EPYC 7763 64-Core Processor", "zen3"),
+        ("AMD EPYC 9654 96-Core Processor", "zen4"),
+        ("AMD EPYC 9755", "zen5"),
+        ("AMD FX(tm)-8350 Eight-Core Processor", "piledriver"),
+        ("Intel(R) Core(TM) i7-3770 CPU @ 3.40GHz", "sandybridge"),
+        ("Intel(R) Core(TM) i7-8700K CPU @ 3.70GHz", "skylake"),
+        ("11th Gen Intel(R) Core(TM) i7-1165G7 @ 2.80GHz", "icelake"),
+        ("13th Gen Intel(R) Core(TM) i9-13900K", "alderlake"),
+        ("Intel(R) Core(TM) Ultra 9 285K", "alderlake"),
+        ("Intel(R) Core(TM) i3-N305", "alderlake"),
+        ("11th Gen Intel(R) Core(TM) i5-1145GRE @ 2.60GHz", "icelake"),
+        ("Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz", "haswell"),
+        ("Intel(R) Xeon(R) CPU E5-2670 v2 @ 2.50GHz", "sandybridge"),
+        ("Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz", "skylake_sp"),
+        ("Intel(R) Xeon(R) Gold 6248 CPU @ 2.50GHz", "cascadelake"),
+        ("Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz", "icelake"),
+        ("Intel(R) Xeon(R) Platinum 8480+", "sapphirerapids"),
+        ("Intel(R) Xeon(R) 8570", "sapphirerapids"),
+        ("Intel(R) Xeon(R) 6780E", "sierraforest"),
+        ("Intel(R) Xeon(R) W-2145 CPU @ 3.70GHz", "skylake_sp"),
+        ("Intel(R) Celeron(R) N4000 CPU @ 1.10GHz", "nehalem"),
+        ("Intel(R) N100", "alderlake"),
+        ("Intel(R) Core(TM)2 Duo CPU E8400", "nehalem"),
+        ("x86-64-v3", "haswell"),
+        ("Raspberry Pi 5", "neoverse_n1"),
+        ("Graviton3", "neoverse_v1"),
+        ("Neoverse-N1", "neoverse_n1"),
+        ("Grace", "neoverse_v2"),
+        ("Apple M2 Max", "apple"),
+    ],
+)
+def test_a_cpu_is_known_by_its_name(name: str, key: str) -> None:
+    assert KNOWN.processor_named(name) is KNOWN.processor[key]
+
+
+@pytest.mark.parametrize("name", ["", "ryzen", "core i7", "486", "x" * 10_000, "zen9000"])
+def test_another_cpu_is_unknown(name: str) -> None:
+    assert KNOWN.processor_named(name) is None
+
+
+NO_CPU = (
+    *("Ryzen 9 99500X", "99500X", "Ryzen 10950X", "Ryzen AI 99999", "Zen 6", "Zen 55", "FX-83500"),
+    *("Core i9-99999K", "i7-119000", "i13-12900K", "Core Ultra 9 99999K", "99th gen", "139000K"),
+    *("Xeon 99999", "Xeon Gold 61480", "Xeon E5-2690 v9", "EPYC 96540", "Graviton 5", "Apple M99"),
+)
+NO_GPU = (
+    *("RTX 50900", "RTX 5099", "RTX 5010", "50900", "RTX 3040", "GTX 1690", "GTX 10800", "H1000"),
+    *("RTX A9999", "RTX PRO 9999", "RTX 9999 Ada", "Quadro RTX 9999", "Quadro P9000", "L400"),
+)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cpu"), [*(("none", cpu) for cpu in NO_CPU), *((gpu, "Zen 5") for gpu in NO_GPU)]
+)
+def test_a_model_number_that_no_product_has_is_refused(gpu: str, cpu: str) -> None:
+    with pytest.raises(BuildPytorchError, match=r"^--(gpu|cpu): found "):
+        described_machine(RecommendOptions(gpu=(gpu,), cpu=cpu), matrix_reader.parse(ONE))
+
+
+def test_recommend_takes_a_generation_for_an_isa(still: Project) -> None:
+    answers = [
+        json.loads(still.invoke("recommend", "--gpu", "RTX 4090", "--cpu", cpu, "--json").stdout)
+        for cpu in ("zen4", "avx512bf16")
+    ]
+    assert answers[0]["best"] == answers[1]["best"]
+    for none in ("none", "cpu"):
+        done = still.invoke("recommend", "--gpu", none, "--cpu", "zen4")
+        assert (done.returncode, "Best: cpu-avx512bf16" in done.stdout) == (0, True)
+    old = still.invoke("recommend", "--cpu", "nehalem", "--verbose")
+    assert (old.returncode, "the CPU lacks avx2" in old.stdout) == (1, True)
