@@ -64,7 +64,7 @@ def lacked(
     variant: Variant, evidence: Any, *texts: str, wheel: OfficialWheel = WHEEL
 ) -> list[LackingFeature]:
     found = seen([text.encode() for text in texts], evidence)
-    return list(lacking(variant, wheel, evidence, found))
+    return list(lacking(wheel, evidence, found, has_cuda=variant.gpu is not None))
 
 
 def without(name: str, position: int) -> list[str]:

@@ -28,7 +28,7 @@ from build_pytorch.generate.recipes import (
 from build_pytorch.hardware.choose import Chooser
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix.build_features import build_features
-from build_pytorch.matrix.compatibility import fit
+from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.field_types import Platform
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.official_wheels import official_wheels
@@ -230,7 +230,11 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
         "gpus": [
             (
                 *(gpu, platform, products, _chosen(chooser, platform, key)),
-                [name for name, own in built.items() if fit(own, gpu.capability) == "compatible"],
+                [
+                    name
+                    for name, own in built.items()
+                    if runs_on(own.capability, gpu.capability) == "compatible"
+                ],
             )
             for key, gpu in matrix.gpus.items()
             for platform, products in gpu.hosts.items()

@@ -30,18 +30,6 @@ def plan(matrix: Matrix, tree: Tree) -> Iterator[Change]:
                 yield Change(path=path, action=Action.CREATE, reason="missing", new=new)
 
 
-def plan_removal(old: Matrix, new: Matrix, tree: Tree) -> Iterator[Change]:
-    """Plan to delete the files of environments that hold no recipe now, unless edited by hand."""
-    for folder in environments(old).keys() - environments(new).keys() - {"."}:
-        for path, text in _texts(folder, environments(old)[folder]).items():
-            if (data := tree.read(path)) is None:
-                continue
-            is_ours = data == text.encode()
-            action = Action.DELETE if is_ours else Action.UNKNOWN
-            reason = "its environment has no recipe now" + ("" if is_ours else "; edited by hand")
-            yield Change(path=path, action=action, reason=reason, old=data)
-
-
 def _texts(folder: str, packages: list[Package]) -> dict[str, str]:
     """Return the files of a new environment by path."""
     base = f"{folder}/.flox".removeprefix("./")

@@ -13,7 +13,7 @@ from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.hardware.verdicts import Obstacle, driver_limit
 from build_pytorch.hardware.wheels import wheel_need
 from build_pytorch.matrix import official_wheels
-from build_pytorch.matrix.build_features import lacking_of, seen, wheel_like
+from build_pytorch.matrix.build_features import lacking, seen, wheel_like
 from build_pytorch.matrix.official_wheels import OfficialWheel
 
 Verdict = Literal[
@@ -187,7 +187,7 @@ def _feature_findings(case: Installation) -> Iterator[DoctorFinding]:
     wheel, found = case.wheel, case.features
     if wheel is None or not found:
         return
-    for each in lacking_of(wheel, "config", found, has_cuda=bool(case.torch.cuda)):
+    for each in lacking(wheel, "config", found, has_cuda=bool(case.torch.cuda)):
         verdict: Verdict = "slow" if each.name in _FAST else "works, better available"
         yield DoctorFinding(verdict, f"{each.problem}; {each.explanation}", case.install())
 

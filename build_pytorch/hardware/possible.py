@@ -12,7 +12,7 @@ import msgspec
 from build_pytorch.base.versions import order, underscored
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.matrix import known_hardware
-from build_pytorch.matrix.compatibility import compiles, fit, missing_cpu_flags
+from build_pytorch.matrix.compatibility import compiles, missing_cpu_flags, runs_on
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.source_tables import CudaToolkit
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Group, Release
@@ -44,7 +44,7 @@ class PossibleVariants:
         if capability is None:
             return ()
         if capability not in self._fitting:
-            found = [key for key, gpu in self.gpus.items() if fit(gpu, capability)]
+            found = [key for key, gpu in self.gpus.items() if runs_on(gpu.capability, capability)]
             self._fitting[capability] = found
         return self._fitting[capability]
 

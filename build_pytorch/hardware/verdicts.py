@@ -17,8 +17,8 @@ from build_pytorch.matrix.compatibility import (
     TEGRA,
     compiles,
     cuda_window,
-    fit,
     missing_cpu_flags,
+    runs_on,
 )
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.tables import GpuArchitecture
@@ -89,7 +89,7 @@ def gpu_verdict(variant: Variant, gpu: MachineGpu | None) -> Candidate:
     elif gpu.capability is None:
         text = f"the capability of {gpu.name} is unknown; add it to a description"
         found.append(Obstacle("gpu", "GPU variants", text))
-    elif (runs := fit(variant.gpu, gpu.capability)) is None:
+    elif (runs := runs_on(variant.gpu.capability, gpu.capability)) is None:
         text = _why_not(variant.gpu, gpu.capability)
         found.append(Obstacle("capability", variant.gpu_key, text))
     if variant.impossible:

@@ -38,7 +38,7 @@ def check_features(target: Target, result: PartResult, _progress: Progress) -> N
     if not found:
         result.warning("the libraries", "no feature shows in their names and texts", expected)
         return
-    for each in build_features.lacking(variant, wheel, "files", found):
+    for each in build_features.lacking(wheel, "files", found, has_cuda=variant.gpu is not None):
         result.warning("the libraries", f"{each.problem}; {each.explanation}", expected)
 
 

@@ -99,13 +99,6 @@ def wheel_like(torch: str, platform: str, cuda: str) -> OfficialWheel | None:
 
 
 def lacking(
-    variant: Variant, wheel: OfficialWheel, evidence: Evidence, found: Mapping[str, str]
-) -> Iterator[LackingFeature]:
-    """Yield what `lacking_of` yields for a variant."""
-    return lacking_of(wheel, evidence, found, has_cuda=variant.gpu is not None)
-
-
-def lacking_of(
     wheel: OfficialWheel, evidence: Evidence, found: Mapping[str, str], *, has_cuda: bool
 ) -> Iterator[LackingFeature]:
     """Yield what a wheel has and a build lacks; `found` is what `seen` returns for the build.

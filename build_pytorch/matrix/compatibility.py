@@ -22,11 +22,6 @@ def sm_code(capability: str) -> str:
     return f"sm_{capability.replace('.', '')}"
 
 
-def built_codes(gpu: GpuArchitecture) -> tuple[str, ...]:
-    """Return what a build has code for, as torch.cuda.get_arch_list() does: sm_120, compute_120."""
-    return (sm_code(gpu.capability),)
-
-
 @functools.cache
 def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     """Return how machine code (SASS) for one compute capability runs on a GPU of another.
@@ -47,11 +42,6 @@ def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     if built_major != major or built_minor > minor:
         return None
     return "exact" if built_minor == minor else "compatible"
-
-
-def fit(gpu: GpuArchitecture, device: str) -> Literal["exact", "compatible"] | None:
-    """Return how a build for an architecture runs on a GPU of a capability."""
-    return runs_on(gpu.capability, device)
 
 
 def compiles(cuda: CudaToolkit | None, gpu: GpuArchitecture) -> bool:

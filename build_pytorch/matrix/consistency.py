@@ -22,9 +22,6 @@ from build_pytorch.matrix.tables import (
     Release,
 )
 
-_ROUNDING: Final = 0.01
-"""Shares have two digits after the point."""
-
 _MOST_VARIANTS: Final = 10_000
 """Maximum number of variants of a matrix: lists multiply."""
 

@@ -65,8 +65,6 @@ Fix = Literal[
 Blas = Literal["openblas", "mkl"]
 """Libraries for linear algebra on the CPU, by the names of their packages in nixpkgs."""
 
-Basis = Literal["measured", "extrapolated", "assumed"]
-
 Key = Annotated[str, like("[a-z0-9][a-z0-9_]*", "a-z, 0-9 and _ (a dot breaks Flox)", _NAME)]
 NameEnd = Annotated[str, like("(-[a-z0-9][a-z0-9_-]*)?", "- and a word such as -nightly", _NAME)]
 Name = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a-z, 0-9, _ and - (a dot breaks Flox)", _NAME)]
@@ -113,8 +111,6 @@ Folder = Annotated[str, like(f"{_PART}(/{_PART})*", "a folder below the root, wi
 _COPIES: Final = "a folder below the root, without ..; a checkout elsewhere: CUDA_TOOLKIT_REPO"
 CopiesFolder = Annotated[str, like(f"({_PART}(/{_PART})*)?", _COPIES, _PATH)]
 Digest = Annotated[str, like("sha256:[0-9a-f]{64}", "sha256: and 64 hex digits")]
-_PLACE: Final = "a file or folder below the release's folder, without .."
-PlaceInFolder = Annotated[str, like(f"{_PART}(/{_PART})*", _PLACE, _PATH)]
 _DOC: Final = r"docs(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md"
 DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/", _PATH)]
 Flag = Annotated[str, like("-m[a-z0-9][A-Za-z0-9=+._-]*", "a machine flag of gcc, like -mavx2")]
@@ -145,10 +141,6 @@ Gib = Annotated[int, Meta(ge=1, le=1024, description="a number of GiB from 1 to 
 NonEmptyKeys = Annotated[tuple[Key, ...], filled("key")]
 NonEmptyWords = Annotated[tuple[Word, ...], filled("word")]
 NonEmptyTexts = Annotated[tuple[Text, ...], filled("name")]
-NonEmptyPlatforms = Annotated[tuple[Platform, ...], filled("platform")]
-
-Waivers = Annotated[dict[Name, Text], Meta(description="a table of check ids, each with a reason")]
-
 # msgspec leaves the allowed keys of a table out of the schema.
 _PLATFORMS: Final = {"propertyNames": {"enum": list(get_args(Platform))}}
 _HOSTS: Final = "a table of platforms with the products that exist for each"

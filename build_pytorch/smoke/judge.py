@@ -46,7 +46,11 @@ def judge(
     if error := report.torch.import_error:
         return Judgement(outcome="failed", reasons=(f"torch cannot be imported: {error}",))
     companions, gpu = companions or {}, report.gpu if variant.gpu else None
-    fit = compatibility.fit(variant.gpu, gpu.capability) if variant.gpu and gpu else None
+    fit = (
+        compatibility.runs_on(variant.gpu.capability, gpu.capability)
+        if variant.gpu and gpu
+        else None
+    )
     tests = [test for test in report.declared if test.companion in {"", *companions}]
     bad_cpu = [*_wrong_code(report, variant), *_bad_tests(report, tests, "cpu")]
     bad_gpu = list(_bad_tests(report, tests, "cuda")) if fit else []
@@ -122,10 +126,10 @@ def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
         return
     if release.cuda and torch.cuda != release.cuda.version:
         yield f"is built with CUDA {torch.cuda}, not {release.cuda.version}"
-    codes = compatibility.built_codes(variant.gpu)
-    if set(torch.arch_list) != set(codes):
+    code = compatibility.sm_code(variant.gpu.capability)
+    if set(torch.arch_list) != {code}:
         found = " ".join(torch.arch_list) or "nothing"
-        yield f"is built for {found}, not for {' '.join(codes)} alone"
+        yield f"is built for {found}, not for {code} alone"
     if not torch.magma:
         yield "is built without MAGMA"
 
@@ -215,7 +219,7 @@ def _notes(report: SmokeReport, variant: Variant, tests: Sequence[DeclaredTest])
         yield f"Triton is {torch.triton}, and {requires}: torch.compile may fail on a GPU"
     wheel = wheel_for(variant)
     if wheel and (found := _features(report)):
-        for each in lacking(variant, wheel, "config", found):
+        for each in lacking(wheel, "config", found, has_cuda=variant.gpu is not None):
             yield f"{each.problem}; {each.explanation}"
     if variant.gpu and report.gpu:
         for gpu in report.cuda.devices:

@@ -71,10 +71,6 @@ let
       suffix: text:
       let kept = stringLength text - stringLength suffix; in
       if kept >= 0 && substring kept (-1) text == suffix then substring 0 kept text else text;
-    splitString = separator: text: filter isString (split (escapeRegex separator) (toString text));
-    escapeRegex =
-      let special = [ "\\" "[" "{" "(" ")" "^" "$" "?" "*" "+" "|" "." ]; in
-      replaceStrings special (map (c: "\\${c}") special);
     cmakeFeature = name: value: "-D${name}:STRING=${value}";
     cmakeBool = name: value: "-D${name}:BOOL=${if value then "TRUE" else "FALSE"}";
     versionOlder = a: b: compareVersions b a == 1;

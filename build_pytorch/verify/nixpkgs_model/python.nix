@@ -25,7 +25,6 @@ let
           passthru = { inherit cudaPackages cudaSupport; };
         }
       ) { };
-      nvidia-ml-py = final.buildPythonPackage { pname = "nvidia-ml-py"; version = "0"; };
       triton-cuda = final.triton.override { cudaSupport = true; };
 
       # The attribute is torch: the set has no `pytorch`.
