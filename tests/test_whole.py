@@ -90,6 +90,9 @@ def test_a_changed_file_of_the_stand_in_leaves_its_packages_alone(tmp_path: Path
 # --- its log ---
 
 LOGS: Final = PROJECT / "tests/logs"
+VARIANT_FOR_SM90: Final = next(
+    v for v in matrix_reader.parse(TEXT).variants if v.id == "cuda13_0/sm90-avx2"
+)
 PHASES: Final = "unpack patch configure build fixup pythonImportsCheck"
 
 
@@ -118,6 +121,39 @@ def test_the_log_of_a_whole_build_is_read_right_wherever_it_is_cut(
     assert " ".join(dict.fromkeys(phases)) == PHASES
     assert steps == sorted(steps)
     assert steps[-1] == last
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("no-cuda", "cuda-not-found"),  # no cudaSupport in the recipe
+        ("two-gpus", "wrong-capability"),  # gpuTargets = [ "9.0" "12.0" ]
+        ("no-cupti", "cupti-off"),  # without the paths of CUPTI
+    ],
+)
+def test_a_gpu_build_that_was_made_wrong_is_stopped_before_it_compiles(
+    name: str, rule: str
+) -> None:
+    lines = gzip.decompress((LOGS / f"whole-cuda-{name}.log.gz").read_bytes()).split(b"\n")
+    found = diagnose(lines, VARIANT_FOR_SM90)
+    assert found.stop
+    assert found.stop.rule.id == rule
+    assert not any(line.startswith(b"[1/") for line in lines)
+
+
+def test_the_configuration_for_a_gpu_is_right_and_the_first_error_is_named() -> None:
+    """Kineto of PyTorch 2.6.0 does not compile with CUDA 13.0, which no rule knows."""
+    log = gzip.decompress((LOGS / "whole-cuda-kineto.log.gz").read_bytes())
+    configured = log.index(b"[1/2050] ")
+    found = diagnose(log[:configured].split(b"\n"), VARIANT_FOR_SM90)
+    assert (found.stop, found.failure, found.headline) == (None, None, None)
+    assert b"--   USE_CUDA              : ON\n" in log
+    found = diagnose(log.split(b"\n"), VARIANT_FOR_SM90)
+    assert (found.stop, found.failure) == (None, None)
+    assert found.headline
+    assert re.search(
+        r"CuptiNvPerfMetric.cpp:52:5: error: .NVPA_MetricsContext", str(found.headline)
+    )
 
 
 def test_the_counts_of_the_cache_are_those_of_the_logs(tmp_path: Path) -> None:
