@@ -580,13 +580,13 @@ def test_a_gpu_that_nothing_runs_on_is_named_before_the_cpu_build(
 
 def test_the_first_screen_is_short_on_every_machine(all_releases: Project, tmp_path: Path) -> None:
     """At most 20 lines of 80 columns, 24 for several GPUs; no reason is cut."""
-    for name in sorted(MACHINES.glob("*.json")):
-        here = saved_machines.load(name)
+    for path in sorted(MACHINES.glob("*.json")):
+        here = saved_machines.load(path)
         everything = shown_for(here, tmp_path, all_releases)
         lines = [line for line in everything if not line.startswith("    ")]  # of matrix.toml
         is_one = len(here.gpus) + len(here.other_gpus) < 2
-        assert len(lines) <= (20 if is_one else 24), (name, lines)
-        assert all(len(line) <= 80 and "..." not in line for line in lines), (name, lines)
+        assert len(lines) <= (20 if is_one else 24), (path.name, lines)
+        assert all(len(line) <= 80 and "..." not in line for line in lines), (path.name, lines)
 
 
 def test_a_long_command_continues_after_a_backslash(capsys: pytest.CaptureFixture[str]) -> None:
