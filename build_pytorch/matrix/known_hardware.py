@@ -17,7 +17,7 @@ from build_pytorch.matrix.source_tables import Pin
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Rule
 
 _OURS: Final = {
-    "gpu": frozenset({"names", "arm_only", "products", "isas", "unconfirmed"}),
+    "gpu": frozenset({"names", "arm_only", "products", "unconfirmed"}),
     "cpu": frozenset({"differs", "source", "checked"}),
     "pin": frozenset[str](),
 }
@@ -58,7 +58,6 @@ class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
     """Those for products that exist in ARM machines only, with the processor beside each, or ""."""
     offered: tuple[str, ...] = msgspec.field(default=(), name="products")
     """Names of products, for short names and suggestions."""
-    isas: tuple[ft.Key, ...] = ()  #: the ISAs of the hosts of that time; empty: all
     unconfirmed: ft.Text | None = None
 
     @property

@@ -21,7 +21,7 @@ class Finding(Struct, frozen=True):
     """One place where a check is violated. Lines and columns count from 1.
 
     The runner adds `check`, `subject`, the recipe as `path`, and the fix of the check if `fix` is
-    empty. A note is no violation: it is about what matrix.toml says is written by hand.
+    empty.
     """
 
     found: str
@@ -30,7 +30,7 @@ class Finding(Struct, frozen=True):
     column: int = 1
     path: str = ""
     fix: str = ""
-    severity: Literal["error", "warning", "note"] = "error"
+    severity: Literal["error", "warning"] = "error"
     check: str = ""
     subject: str = ""
     lenient: bool = False
@@ -242,8 +242,7 @@ class Check(Struct, frozen=True, kw_only=True):
                 if given is not last:  # subjects that are alike, one after the other, share theirs
                     last, own = given, list(self.test(*given))
                 found = [self._completed(context, subject, each) for each in own]
-                is_failed = any(finding.severity != "note" for finding in found)
-                states["failed" if is_failed else "passed"].append(subject)
+                states["failed" if found else "passed"].append(subject)
                 findings += found
         except CheckSkipped as reason:
             states["not_run"].append(subject)

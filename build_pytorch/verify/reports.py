@@ -17,7 +17,6 @@ _COLOURS: Final = {
     "failed": "red",
     "error": "red",
     "warning": "yellow",
-    "note": "dim",
     "skipped": "yellow",
     "passed": "green",
 }
@@ -181,8 +180,7 @@ def print_annotations(result: VerificationResult, stream: TextIO) -> None:
     for finding in result.findings:
         place = f"file={value(finding.path)},line={finding.line},col={finding.column}"
         title = value(f"{finding.check}: {result.checks[finding.check].title}")
-        severity = "notice" if finding.severity == "note" else finding.severity
-        text = f"::{severity} {place},title={title}::{data(_sentence(finding))}\n"
+        text = f"::{finding.severity} {place},title={title}::{data(_sentence(finding))}\n"
         console.write(stream, text)
     for note in result.context.matrix.notes:
         console.write(stream, f"::notice::{data(note)}\n")

@@ -48,7 +48,6 @@ class VerificationResult:
         wanted = len(self.context.variants)
         present = len(self.context.present_variants)
         states = ", ".join(f"{number} {state}" for state, number in sorted(self.states.items()))
-        notes = f", {counted(number, 'note')}" if (number := self.severities["note"]) else ""
         companions = len(self.context.companions)
         found = len(self.context.present) - present
         added = f", {found} of {counted(companions, 'companion')}" if companions else ""
@@ -56,7 +55,7 @@ class VerificationResult:
         return (
             f"{present} of {counted(wanted, 'recipe')}{added}, {checks}: "
             f"{states}; {counted(self.severities['error'], 'error')}, "
-            f"{counted(self.severities['warning'], 'warning')}{notes}"
+            f"{counted(self.severities['warning'], 'warning')}"
         )
 
     def derivations(self) -> dict[str, str]:
