@@ -112,7 +112,7 @@ Arguments = dict[str, str | bool]
 class HashedTable(TomlTable, frozen=True, kw_only=True):
     """A table with a source and its hash; `HASH_of` beside it has the revision of the hash.
 
-    A subclass has a field `fetcher`, the Nix function that fetches its source with `arguments`.
+    A subclass has `fetcher`, the Nix function that fetches its source with `arguments`.
     """
 
     source_name: ClassVar[str] = ""
@@ -309,11 +309,11 @@ class CudaPackages(HashedTable, frozen=True, kw_only=True):
     """
 
     source_name: ClassVar[str] = CUDA_PACKAGES_SOURCE
+    fetcher: ClassVar[str] = "fetchTarball"
 
     owner: ft.GithubName = ""  #: GitHub owner of the repository; not with folder
     repo: ft.GithubName = ""  #: GitHub repository; the variable CUDA_TOOLKIT_REPO replaces it
     rev: ft.NoRev40 = ""  #: its revision; never a branch
-    fetcher: Literal["fetchTarball"] = "fetchTarball"  #: determines what the hash covers
     hash: ft.NoSri = ""  #: hash of the unpacked tarball; without one no build begins
     hash_of: ft.NoRev40 = ""  #: revision of the hash
     same_of: ft.NoRev40 = ""  #: revision whose four packages are those of the pin
