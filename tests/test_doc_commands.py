@@ -47,6 +47,8 @@ NOT_RUN: Final = {
     "nix-eval-jobs release.nix --arg impossibleHosts false": (
         "a program that the project does not need; test_release_nix evaluates the same attributes"
     ),
+    "cp ../build-cudatoolkit/.flox/pkgs/{cudatoolkit,cudnn,nccl,libcusparse_lt}-13_0.nix "
+    "releases/nightly/cuda-packages/": "test_cuda_packages.py runs it beside such a checkout",
     'git add -f .gitattributes ledger.jsonl && git commit -S -m "Tests on an H200"': (
         "needs a key that signs"
     ),
