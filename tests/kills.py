@@ -16,13 +16,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
 from conftest import Project, copied_project, run_in_process
-from world import Site, World, kill_session, served, wait_until
+from world import Site, World, kill_session, prepared_project, wait_until
 
 from build_pytorch.base import digest
 from build_pytorch.base.files import TEMPORARY
@@ -349,12 +349,10 @@ def changes(command: str, dice: random.Random, count: int) -> Counter[str]:
     return counts
 
 
-@contextlib.contextmanager
-def own_world(folder: Path) -> Iterator[World]:
+def own_world(folder: Path) -> World:
     """A Git checkout in which builds run for real, without the fixtures of pytest."""
     site = folder / "site"
     site.mkdir()
-    with served(Site(site)) as it:
-        project = copied_project(folder / "builds")
-        project.commit()
-        yield World(project, it, folder)
+    project = prepared_project(folder / "builds")
+    project.commit()
+    return World(project, Site(site), folder)

@@ -209,8 +209,6 @@ OPENS_FILES: Final = {
     "build_pytorch.inspect.part": "results in the Nix store",
     "build_pytorch.results.artefacts": "results in the Nix store",
     "build_pytorch.smoke.script": "runs alone, in the Python of a result",
-    "build_pytorch.build.stand_in": "a folder of its own, and the model of nixpkgs",
-    "build_pytorch.cli.demo": "a folder of its own",
     "build_pytorch.cli.init": "the folder of a new project",
     "build_pytorch.cli.matrix_change": "a temporary folder of its own",
     "build_pytorch.verify.hook_runs": "a temporary folder of its own",

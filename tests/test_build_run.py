@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from world import programs
 
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import ToolError
@@ -30,8 +29,6 @@ from build_pytorch.nix.log_format import LogLine
 from build_pytorch.nix.store import NixSettings
 from build_pytorch.results import evidence
 from build_pytorch.results.ledger import Ended, Ledger
-
-needs_programs = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
 
 def steps(matrix: Matrix, *ids: str) -> list[Step]:

@@ -1,4 +1,4 @@
-"""Builds, for real: recipes as they are, real Nix, a model of nixpkgs behind a real download."""
+"""Builds, for real: recipes, real Nix, and a model of nixpkgs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
 import kills
 import pytest
-from conftest import OF_ANOTHER_USER, PROJECT, WHOLE, Project, unfolded
-from world import Site, World, programs, served, wait_until
+from conftest import OF_ANOTHER_USER, PROJECT, WHOLE, Project, copied_project, needs_nix, unfolded
+from test_prefetch import OTHER
+from world import Site, World, model, prepare, prepared_project, wait_until
 
 from build_pytorch.base import git, outputs
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import artefacts
 
-pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
+pytestmark = needs_nix
 
 
 def outcome(world: World, variant: str, *argv: str, backend: str = "nix") -> dict[str, str]:
@@ -184,12 +184,18 @@ def test_a_dry_run_says_its_hours(reader: World) -> None:
     assert "hours" not in rows["sm90-avx2+torchvision"]
 
 
-def test_the_plan_of_a_dry_run_needs_no_network(reader: World) -> None:
+def lose_the_pin(world: World) -> None:
+    """Give the pin of GPU recipes a hash that the store does not have."""
+    world.project.edit("matrix.toml", model()[1], OTHER)
+    assert world.project.invoke("phase2").returncode == 0
+
+
+def test_the_plan_of_a_dry_run_needs_no_network(changed: World) -> None:
     pin = "6a030d535719c5190187c4cec156f335e95e3211"
-    reader.env |= {"https_proxy": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
-    reader.env |= {"XDG_CACHE_HOME": f"{reader.folder}/empty"}
-    reader.env["NIX_CONFIG"] += "\ndownload-attempts = 1"
-    done = reader.build("--gpu", "sm90", "--isa", "avx2", "--dry-run")
+    lose_the_pin(changed)
+    changed.env |= dict.fromkeys(("https_proxy", "HTTPS_PROXY"), "http://127.0.0.1:9")
+    changed.env["NIX_CONFIG"] += "\ndownload-attempts = 1"
+    done = changed.build("--gpu", "sm90", "--isa", "avx2", "--dry-run")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("Plan: nix, 1 at once, ")
@@ -201,7 +207,7 @@ def test_the_plan_of_a_dry_run_needs_no_network(reader: World) -> None:
         ["build", "sm90-avx2"]
     ]
     assert all(len(line) <= 80 for line in lines)
-    done = reader.build("sm90-avx2")
+    done = changed.build("sm90-avx2")
     assert done.returncode == 2
     assert "the pinned nixpkgs cannot be downloaded" in done.stderr
     assert pin in done.stderr
@@ -211,7 +217,7 @@ def test_what_a_build_needs_and_the_machine_has_not_stops_before_it_begins(
     changed: World,
 ) -> None:
     changed.project.edit("matrix.toml", "disk = 0.01", "disk = 60000")
-    changed.project.edit("matrix.toml", "job_memory = 0.1", "job_memory = 5000")
+    changed.project.edit("matrix.toml", "job_memory = 0.01", "job_memory = 5000")
     changed.env["NIX_CONFIG"] += "\nsystem-features = kvm"
     done = changed.build("sm90-avx2", "--dry-run")
     assert done.returncode == 2
@@ -243,9 +249,10 @@ def test_a_variant_is_not_built_on_a_cpu_that_cannot_run_it(changed: World) -> N
     assert (row["action"], row["only_remote"]) == ("build", True)
 
 
-def test_recipes_that_do_not_evaluate_for_one_reason_are_one_obstacle(reader: World) -> None:
-    reader.env |= {"HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none/cache"}
-    done = reader.build("sm89-*", "sm90-*", "--force", "--dry-run")
+def test_recipes_that_do_not_evaluate_for_one_reason_are_one_obstacle(changed: World) -> None:
+    changed.env |= {"HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none/cache"}
+    lose_the_pin(changed)
+    done = changed.build("sm89-*", "sm90-*", "--force", "--dry-run")
     assert done.returncode == 2
     assert "error: a build cannot start: 1 obstacle:" in done.stderr
     assert " and 5 more: " in unfolded(done.stderr)
@@ -342,7 +349,11 @@ def test_two_runs_in_one_checkout_keep_apart(built: World) -> None:
 
 
 SICK = {
-    "sm90-avx2": ("cuda-not-found", "warning 'PyTorch: CUDA cannot be found.'"),
+    "sm90-avx2": (
+        "cuda-not-found",
+        "echo 'CMake Error at cmake/public/cuda.cmake:31 (message):'; "
+        "echo '  PyTorch: CUDA cannot be found.'",
+    ),
     "sm89-avx2": ("wrong-capability", "capability=8.0; phases; configure"),
     "cpu-avx2": ("cuda-on", "cuda=ON; summary"),
 }
@@ -435,14 +446,14 @@ def test_what_would_fail_again_is_not_built_again(world: World) -> None:
 
 
 @pytest.fixture
-def strict_world(project: Project, tmp_path: Path) -> Iterator[World]:
+def strict_world(tmp_path: Path) -> World:
     """A world in which sources have hashes, and not those of matrix.toml."""
     folder = tmp_path / "strict"
     folder.mkdir()
     # The two sources that matrix.toml has hashes of; those of the model's own are made up.
     checks = '(args.rev or "") == "v2.10.0" || (args.name or "") == "cuda-13.0-clockrate-fix.patch"'
-    with served(Site(folder, checks=checks)) as site:
-        yield World(project, site, tmp_path)
+    project = prepare(copied_project(tmp_path / "project"), checks=checks)
+    return World(project, Site(folder, checks), tmp_path)
 
 
 @pytest.mark.slow
@@ -682,11 +693,9 @@ def test_flox_is_taken_where_it_is_installed_and_its_output_is_watched(world: Wo
 
 
 @pytest.mark.slow
-def test_flox_builds_in_the_environment_of_the_release(
-    whole: Project, site: Site, tmp_path: Path
-) -> None:
+def test_flox_builds_in_the_environment_of_the_release(site: Site, tmp_path: Path) -> None:
     """A release has an environment of its own where its recipes are in another .flox/pkgs."""
-    world = World(whole, site, tmp_path)
+    world = World(prepared_project(tmp_path / "project", is_whole=True), site, tmp_path)
     world.program("flox", "#!/bin/sh\necho $@ > flox-words\nexit 1\n")
     world.project.commit()
     done = world.build("cuda12_8/sm61-avx", "--force")

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Project
+from conftest import Project, needs_nix
 from sample_fleet import LAST, Checkout, SampleFleet
 from test_publish import Hub, hub  # noqa: F401 - a fixture
-from world import programs
 
 from build_pytorch.cli import recommend
 from build_pytorch.matrix import matrix_reader
@@ -21,7 +20,6 @@ from build_pytorch.publish.publication import Publication, decide
 from build_pytorch.results import evidence, ledger
 from build_pytorch.results.package_state import PackageState
 
-needs_world = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 ID = "cpu-avx2+torchvision"
 TORCH, VISION, AUDIO = (f"{n}-python313-cpu-avx2" for n in ("pytorch", "torchvision", "torchaudio"))
 TORCH_PATH = "/nix/store/00000000000000000000000000000000-torch"
@@ -161,7 +159,7 @@ def add_companion(hub: Hub) -> str:  # noqa: F811
 
 
 @pytest.mark.slow
-@needs_world
+@needs_nix
 def test_variant_and_companion_are_published_torch_first(hub: Hub) -> None:  # noqa: F811
     add_companion(hub)
     hub.add_evidence("cpu-avx2")
@@ -185,7 +183,7 @@ def test_variant_and_companion_are_published_torch_first(hub: Hub) -> None:  # n
     assert "0 published, 2 already" in hub.publish(ID, "cpu-avx2", "--org", "acme")[1]
 
 
-@needs_world
+@needs_nix
 def test_a_companion_alone_needs_its_pytorch_published_before(hub: Hub) -> None:  # noqa: F811
     add_companion(hub)
     hub.add_evidence("cpu-avx2")

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from conftest import ONE, PROJECT, WHOLE, Project, needs_nix
-from test_build_run import needs_programs, schedule, steps
+from test_build_run import schedule, steps
 from world import World
 
 from build_pytorch.base import paths
@@ -203,7 +203,7 @@ def test_flox_builds_the_derivation_that_is_evaluated_with_a_shared_nixpkgs() ->
     assert len(set(shared.values())) == len(chosen)
 
 
-@needs_programs
+@needs_nix
 def test_the_source_has_the_tag_that_newer_nixpkgs_reads(world: World) -> None:
     """meta.changelog is made from src.tag, which Flox evaluates."""
     path = "companions/.flox/pkgs/torchvision-python313-cuda13_0-sm120-avx512.nix"
@@ -271,7 +271,7 @@ def test_companions_begin_after_their_variant_and_before_the_next_one(matrix: Ma
     assert plan.take(0, [], [one.variant]) is two
 
 
-@needs_programs
+@needs_nix
 def test_pytorch_is_compiled_once_for_a_variant_and_its_companions(world: World) -> None:
     done = world.built("cpu-avx2", "--with", "torchvision,torchaudio", "--jobs", "3")
     names = ["cpu-avx2", "cpu-avx2+torchvision", "cpu-avx2+torchaudio"]
@@ -293,7 +293,7 @@ def test_pytorch_is_compiled_once_for_a_variant_and_its_companions(world: World)
     assert [row["action"] for row in again["variants"]] == ["up to date"] * 2
 
 
-@needs_programs
+@needs_nix
 def test_companions_of_a_variant_that_fails_are_not_started(world: World) -> None:
     world.scenario("cpu-avx2", "exit 1")
     done = world.built("cpu-avx2+torchvision")

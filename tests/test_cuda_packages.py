@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
 import subprocess
-import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, WHOLE, Project, copied_project, unfolded
+from conftest import PROJECT, WHOLE, Project, copied_project, needs_nix, unfolded
 from one_release import first_release
-from world import Site, World, programs, served
+from world import Site, World, prepare
 
 from build_pytorch.nix.quoting import to_sri
 
-pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
+pytestmark = needs_nix
 
 REV = "0696b3dbc42d8ec2de3e1edcc09ca9d1161db73a"
-ADDRESS = f"/barstoolbluz/build-cudatoolkit/archive/{REV}.tar.gz"
 HASH = "sha256-BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBA="
 PACKAGES = ("cudatoolkit", "cudnn", "nccl", "libcusparse_lt")
 VARIABLE = "CUDA_TOOLKIT_REPO"
@@ -39,17 +35,6 @@ def sibling(folder: Path, mark: str = "") -> Path:
     return folder
 
 
-def tarball(folder: Path) -> bytes:
-    """A folder as GitHub's archive of it, the same bytes each time."""
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w:gz") as archive:
-        for path in sorted(folder.rglob("*.nix")):
-            entry = tarfile.TarInfo(f"build-cudatoolkit-{REV}/{path.relative_to(folder)}")
-            entry.size = path.stat().st_size
-            archive.addfile(entry, io.BytesIO(path.read_bytes()))
-    return data.getvalue()
-
-
 def nightly_alone() -> str:
     """The matrix with release nightly only, for a platform that tests can build."""
     before, mark, rest = WHOLE.partition("[release.cuda13_0]")
@@ -63,36 +48,25 @@ def nightly_alone() -> str:
     ):
         assert here.count(old) == 1
         here = here.replace(old, new)
-    before = re.sub(r'(?m)^(sha256\w*) = ".*"', r'\1 = ""', before)  # nixpkgs is a stand-in
     return first_release(f"{before}{here}\n\n\n{mark}{rest.replace(found[0], '')}")
 
 
 @pytest.fixture(scope="module")
-def github(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A store, and a site with the tarball of the repository."""
-    folder = tmp_path_factory.mktemp("site")
-    with served(Site(folder)) as site:
-        site.others[ADDRESS] = tarball(sibling(folder / "origin", "9.9"))
-        yield site
-
-
-@pytest.fixture(scope="module")
-def prepared(github: Site, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A checkout with the nightly alone, whose hashes are taken. Tests only read it."""
+def prepared(site: Site, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A checkout with the nightly alone, whose sources are in the store. Tests only read it."""
     folder = tmp_path_factory.mktemp("prepared")
     project = copied_project(folder / "project")
     text = nightly_alone()
     revs = re.findall(r'(?m)^rev = "([0-9a-f]{40})"', text.partition("[release.nightly.torch]")[2])
     text = text.replace('hash = ""\nhash_of = ""', f'hash = "{HASH}"\nhash_of = "{revs[0]}"', 1)
-    unpacked = sibling(folder / "unpacked", "9.9")
-    taken = to_sri(github.nix("nix-hash", "--type", "sha256", "--base32", str(unpacked)))
+    unpacked = sibling(folder / "source", "9.9")
+    site.add(unpacked)
+    taken = to_sri(site.nix("nix-hash", "--type", "sha256", "--base32", str(unpacked)))
     text = re.sub(r'(packages_from\](?s:.*?)hash = ")[^"]*', rf"\g<1>{taken}", text)
     text = re.sub("same_of = .*\n", "", text)  # the packages of these files are others
     (project.root / "matrix.toml").write_text(text)
     shutil.rmtree(project.pkgs)
-    world = World(project, github, folder)
-    regenerate(world)
-    return world
+    return World(prepare(project), site, folder)
 
 
 @pytest.fixture
@@ -128,7 +102,6 @@ def test_a_the_plain_variant_takes_the_packages_of_its_pin(world: World) -> None
 def test_b_the_wrapper_takes_those_of_a_repository_at_a_revision(world: World) -> None:
     row = world.built(WRAPPER)
     assert row["by_id"][WRAPPER]["outcome"] == "built", row["stderr"]
-    assert ADDRESS in world.site.requests or "cached" in row
     assert "cudnn-9.9" in inputs_of(world, WRAPPER)
     assert "local_packages" not in world.ledger()[-1]
 

@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from conftest import PROJECT, Project
+from conftest import PROJECT, needs_nix
 from test_bump import FLOX as FLOX_BRANCHES
 from test_bump import NEW_PIN, Api, commit
-from test_doc_examples import Reader, api, site
+from test_doc_examples import Reader, api
 from test_nightly_bump import listed, on_day
 from test_pin_facts import NEWER, offer
 from test_prefetch import OTHER, TORCH, tool
 from test_publish import FLOX
-from world import Site, World, programs
+from world import Site, World, prepared_project
 
 from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.results import ledger
 
-__all__ = ["api", "site"]  # fixtures
+__all__ = ["api"]  # a fixture
 
 PAGES: Final = [
     path.relative_to(PROJECT).as_posix()
@@ -219,13 +219,12 @@ PREPARED: Final[dict[str, Callable[[Shell], None]]] = {
 }
 
 
-@pytest.mark.skipif(programs() is not None, reason=programs() or "")
+@needs_nix
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_run(
-    page: str, whole: Project, site: Site, tmp_path: Path, api: Api
-) -> None:
-    shell = Shell(World(whole, site, tmp_path), api)
+def test_the_commands_of_a_page_run(page: str, site: Site, tmp_path: Path, api: Api) -> None:
+    project = prepared_project(tmp_path / "project", is_whole=True)
+    shell = Shell(World(project, site, tmp_path), api)
     if page in PREPARED:
         PREPARED[page](shell)
     wrong = []

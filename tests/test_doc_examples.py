@@ -1,8 +1,8 @@
 """The console examples of the hand-written pages: every command runs, every output is real.
 
 A page's ```diff blocks are applied and its ```console blocks are run, from top to bottom, in a
-fresh copy of the project. Builds go to the stand-in for nixpkgs, GitHub's API, downloads and Flox
-to stand-ins as well; the pages say so. After a change of a message run
+fresh copy of the project. Builds take the model of nixpkgs, and GitHub's API, downloads and Flox
+are stand-ins as well; the pages say so. After a change of a message run
 
     WRITE_DOCS=1 python -m pytest tests/test_doc_examples.py
 
@@ -22,16 +22,16 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from conftest import PROJECT, Project
+from conftest import PROJECT, needs_nix
 from smoke_reports import raw
 from test_bump import Api
 from test_prefetch import OTHER, tool
 from test_publish import FLOX
-from world import Site, World, programs, served
+from world import Site, World, prepared_project
 
 from build_pytorch.smoke import script
 
-pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
+pytestmark = needs_nix
 
 FLOX_PAGE: Final = "docs/how-to/publish.md"
 PAGES: Final = [
@@ -48,9 +48,10 @@ ECHOED: Final = ("$ nix-build ", "$ nix ", "$ flox ")
 """Lines of output in which our commands show what they run."""
 
 VARYING: Final = (
+    (r"\.nix:\d+: ", ".nix:LINE: "),  # with the hash of the pin, a recipe has one more
     (r"sha256:[0-9a-f]{12}\b", "sha256:DIGEST"),  # of a recipe, which any template changes
     # Progress, of which a slow machine prints more; the note on this machine's memory.
-    (r"(?m)^(\S+: [a-z ]+(\[\d+/\d+\])?, \d+:\d\d.*| +note +memory: .*)\n", ""),
+    (r"(?m)^(\S+: [a-z ]+([\d,]+ of [\d,]+)?, \d+:\d\d.*| +note +memory: .*)\n", ""),
     (r"\b\d+:\d\d(:\d\d)?\b|\b\d+(\.\d+)? (s|min|h|MiB|GiB)\b", "<amount>"),
     (r"[0-9a-z]{32}-(?=[a-z])", "<hash>-"),
     (r"\b\d+ checks: \d+ passed(, \d+ skipped)?", "<checks>"),
@@ -59,12 +60,6 @@ VARYING: Final = (
     (r"\b[\d,]+ days? old\b", "<age>"),
 )
 """Parts of outputs that differ between two runs or two machines, and what they are compared as."""
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with served(Site(tmp_path_factory.mktemp("site"))) as it:
-        yield it
 
 
 @pytest.fixture
@@ -161,12 +156,13 @@ def comparable(text: str) -> str:
     [pytest.param(page, marks=() if page == "README.md" else pytest.mark.slow) for page in PAGES],
 )
 def test_commands_of_a_page_print_what_it_shows(
-    page: str, whole: Project, site: Site, tmp_path: Path, api: Api
+    page: str, site: Site, tmp_path: Path, api: Api
 ) -> None:
     text = (PROJECT / page).read_text()
     if "build 'cuda13_0/cpu-avx512" in text and "avx512f" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("the page builds for AVX-512, and this CPU has none")
-    world = World(whole, site, tmp_path, allows_this_cpu=False)
+    project = prepared_project(tmp_path / "project", is_whole=True, allows_this_cpu=False)
+    world = World(project, site, tmp_path)
     reader = Reader(world, api)
     if page == FLOX_PAGE:
         (tmp_path / "logged_in").touch()

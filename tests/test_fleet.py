@@ -14,15 +14,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import unfolded
-from world import Site, World, programs
+from conftest import needs_nix, unfolded
+from world import Site, World
 
 from build_pytorch.build.backends import NixBackend
 from build_pytorch.build.build_backend import BuildSettings, Step
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix.store import NixSettings
 
-pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
+pytestmark = needs_nix
 
 
 # --- remote builders ---

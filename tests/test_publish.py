@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import OF_ANOTHER_USER, PROJECT, Project, error_line, unfolded
-from world import World, programs
+from conftest import OF_ANOTHER_USER, PROJECT, Project, error_line, needs_nix, unfolded
+from world import World
 
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import select
@@ -21,7 +21,6 @@ from build_pytorch.publish.publication import PackageFacts, carry_out, decide, t
 from build_pytorch.results import ledger
 from build_pytorch.results.package_state import PackageState
 
-needs_world = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 LEDGER = ".build-pytorch/ledger.jsonl"
 DIGEST = "sha256:0123456789abcdef"
 
@@ -163,7 +162,7 @@ def test_what_is_broken_or_unknown_is_shown_as_such() -> None:
 # --- the command ---
 
 
-@needs_world
+@needs_nix
 def test_what_has_evidence_is_published_once_to_each_organization(hub: Hub) -> None:
     """Without --org to the publisher of the matrix."""
     hub.add_evidence("cpu-avx2")
@@ -190,7 +189,7 @@ def test_what_has_evidence_is_published_once_to_each_organization(hub: Hub) -> N
     ]
 
 
-@needs_world
+@needs_nix
 def test_two_runs_at_once_publish_once(hub: Hub) -> None:
     """Another run publishes after our first look: during the last query before the lock."""
     hub.add_evidence("cpu-avx2")
@@ -204,7 +203,7 @@ def test_two_runs_at_once_publish_once(hub: Hub) -> None:
     assert "0 published, 1 already" in said
 
 
-@needs_world
+@needs_nix
 def test_a_second_run_publishes_only_what_is_not_published(hub: Hub) -> None:
     for name in ("cpu-avx2", "cpu-avx512"):
         hub.add_evidence(name)
@@ -219,7 +218,7 @@ def test_a_second_run_publishes_only_what_is_not_published(hub: Hub) -> None:
     assert hub.calls[2:] == ["publish pytorch-python313-cpu-avx2"]
 
 
-@needs_world
+@needs_nix
 def test_a_result_without_evidence_or_of_another_recipe_is_refused(hub: Hub) -> None:
     code, said = hub.publish("cpu-avx2")
     assert code == 1
@@ -237,7 +236,7 @@ def test_a_result_without_evidence_or_of_another_recipe_is_refused(hub: Hub) -> 
     assert "no record of the recipe it was built from; `invoke build cpu-avx2`" in said
 
 
-@needs_world
+@needs_nix
 def test_system_broken_closure_and_evidence_are_shown_before_anything_is_sent(hub: Hub) -> None:
     hub.add_evidence("cpu-avx2")
     hub.add_evidence("cpu-avx2", by="inspect")
@@ -263,7 +262,7 @@ def test_system_broken_closure_and_evidence_are_shown_before_anything_is_sent(hu
     assert said.index(shown) < said.index("$ flox publish")
 
 
-@needs_world
+@needs_nix
 def test_what_flox_would_refuse_is_reported_before_anything_is_published(hub: Hub) -> None:
     """Each fault is added to those before it, and all are named at once."""
     hub.add_evidence("cpu-avx2")

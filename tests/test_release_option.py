@@ -27,7 +27,7 @@ WORDS = {
 }
 """What a command needs beside --release."""
 WITHOUT = [
-    *("phase5", "init", "demo", "describe-machine"),
+    *("phase5", "init", "describe-machine"),
 ]
 """Commands for which releases are all alike."""
 

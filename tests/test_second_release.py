@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import NIX, ONE, PROJECT, Project
-from world import Site, World, programs, served
+from conftest import NIX, ONE, PROJECT, Project, needs_nix
+from world import Site, World, prepare, prepared_project
 
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import matrix_reader
@@ -102,28 +101,12 @@ def test_a_release_without_cuda_and_with_one_variant_is_data_as_well(project: Pr
     assert 'system = "aarch64-linux";' in recipe.read_text()
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with served(Site(tmp_path_factory.mktemp("site"))) as it:
-        yield it
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(programs() is not None, reason=programs() or "")
+@needs_nix
 def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_path: Path) -> None:
     """The link lies at the root, wherever the release has its recipes."""
     name = "pytorch-python312-cuda12_9-sm86-avx2"
-    # The pin is made up, and the site's answer has another hash.
-    two.edit(
-        "matrix.toml",
-        'sha256 = "sha256-CCCCLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="',
-        'sha256 = ""',
-    )
-    two.edit(
-        "matrix.toml", 'sha256_of = "0123456789abcdef0123456789abcdef01234567"', 'sha256_of = ""'
-    )
-    world = World(two, site, tmp_path)
-    assert two.invoke("phase2").returncode == 0
+    world = World(prepare(two), site, tmp_path)
 
     def row(*argv: str) -> dict[str, Any]:
         done = two.run("invoke", *argv, name, "--json", env=world.env)
@@ -155,10 +138,11 @@ def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(programs() is not None, reason=programs() or "")
+@needs_nix
 def test_packages_of_one_name_in_two_catalogs_have_results_of_their_own(
-    project: Project, site: Site, tmp_path: Path
+    site: Site, tmp_path: Path
 ) -> None:
+    project = prepared_project(tmp_path / "project")
     world = World(project, site, tmp_path)
     path = project.root / "matrix.toml"
     copy = 'like = "cuda13_0"\nfolder = "copy/.flox/pkgs"\ncatalog = "copy"\n'

@@ -20,9 +20,10 @@ from typing import Final
 
 import psutil
 import pytest
+from conftest import needs_nix
 from kills import own_world
 from test_publish import FLOX
-from world import World, programs, wait_until
+from world import World, wait_until
 
 from build_pytorch.base.files import TEMPORARY
 from build_pytorch.results import ledger
@@ -153,15 +154,14 @@ COMMANDS: Final = ("build", "verify", "all", "prefetch", "publish", "smoke", "in
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(programs() is not None, reason=programs() or "")
+@needs_nix
 def test_a_signal_at_any_moment_ends_a_command_with_a_line(tmp_path: Path) -> None:
     seed = time.time_ns() % (1 << 30)
     dice = random.Random(seed)
-    with own_world(tmp_path) as world:
-        it = Target(world, tmp_path)
-        it.time()
-        for _ in range(8):
-            command = dice.choice(COMMANDS) if it.unbuilt else "verify"
-            it.interrupt(command, dice.choice(NUMBERS), dice.uniform(0, it.seconds[command]))
-        last = it.world.project.invoke("all")
-        assert last.returncode == 0, f"seed {seed}: {last.stdout}{last.stderr}"
+    it = Target(own_world(tmp_path), tmp_path)
+    it.time()
+    for _ in range(8):
+        command = dice.choice(COMMANDS) if it.unbuilt else "verify"
+        it.interrupt(command, dice.choice(NUMBERS), dice.uniform(0, it.seconds[command]))
+    last = it.world.project.invoke("all")
+    assert last.returncode == 0, f"seed {seed}: {last.stdout}{last.stderr}"

@@ -41,7 +41,6 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "verify": [(), ("--json",), ("--github",), ("--explain", f"x{HOSTILE[1:]}".replace("\0", ""))],
     "prefetch": [("--from-log", "hostile.log"), ("--check",)],
     "init": [("new",), ("lib",)],
-    "demo": [("lib",), (f"x{HOSTILE[1:]}".replace("\0", ""),)],
     "bump": [("--torch", "2.11.0", "--dry-run")],
     "outdated": [(), ("--json",)],
     "build": [("cpu-avx2", "--dry-run"), ("cpu-avx2",), ("cpu-avx2", "--backend", "nix", "--json")],

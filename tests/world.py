@@ -1,53 +1,88 @@
-"""A world in which recipes are built for real, unchanged, in seconds and without a network.
+"""A world in which recipes are built for real, in seconds and without a network.
 
-Nix has a store of its own. What it downloads goes through a proxy on loopback that answers for
-GitHub: the pinned nixpkgs is the project's model of it, with a builder that prints what a build of
-PyTorch prints. Everything between the two is real: `nix-build`, its derivations, its logs.
+Nix has a store of its own, in which the pinned nixpkgs is the project's model of it, with a builder
+that prints what a build of PyTorch prints; matrix.toml has its hash. All else is real:
+`nix-build`, its derivations, its logs.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import platform
+import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Project, copied_project
+from conftest import PROJECT, Project, copied_project
 
-from build_pytorch.build import run_loop, stand_in
+from build_pytorch.build import run_loop
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.nix.quoting import to_sri
+from build_pytorch.verify.recipe_evaluation import MODEL
 
 run_loop._RETRY_SECONDS = 0.05  # noqa: SLF001 - no test waits 30 seconds
 
-programs = stand_in.missing_program
+
+@functools.cache
+def model(checks: str = "false") -> tuple[Path, str]:
+    """The model of nixpkgs with our builder, in a folder named as fetchTarball does, and its hash.
+
+    `checks` is a condition of Nix: whether a source with such `args` must have its hash.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="build-pytorch-model-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    source = Path(shutil.copytree(MODEL, folder / "source"))
+    shutil.copy(PROJECT / "tests/builder.sh", source)
+    scenarios = '"${dirOf (dirOf builtins.storeDir)}/scenarios"'
+    (source / "builder.nix").write_text(
+        f'{{ builder = "/bin/sh"; args = [ ./builder.sh {scenarios} ]; '
+        f"checksHashes = args: {checks}; }}\n"
+    )
+    argv = ("nix-hash", "--type", "sha256", "--base32", str(source))
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    return source, str(to_sri(done.stdout.strip()))
 
 
-class Site(stand_in.Site):
-    """The stand-in of the package, of which tests count and refuse requests. A World clears it."""
+class Site:
+    """A Nix store in a folder, with the model of nixpkgs.
 
-    def __init__(self, folder: Path, **options: Any) -> None:
-        super().__init__(folder, **options)
-        self.others: dict[str, bytes] = {}
-        """Further tarballs by the path of their address."""
-        self.requests: list[str] = []
-        self.refused = 0
-        """So many connections are closed without an answer first."""
+    `scenarios` holds what each build does, in VARIANT.sh or default.sh. `env` is the environment of
+    Nix.
+    """
 
-    def is_refused(self) -> bool:
-        self.refused = max(self.refused, 0) - 1
-        return self.refused >= 0
+    def __init__(self, folder: Path, checks: str = "false") -> None:
+        self.scenarios = folder / "scenarios"
+        self.scenarios.mkdir()
+        self.store = folder / "nix/store"
+        (folder / "home").mkdir()
+        settings = "substituters =\nbuild-users-group =\nsandbox = false"
+        self.env = {
+            "NIX_REMOTE": "local",
+            "NIX_STORE_DIR": str(self.store),
+            "NIX_STATE_DIR": f"{folder}/nix/state",
+            "NIX_LOG_DIR": f"{folder}/nix/log",
+            "NIX_CONF_DIR": f"{folder}/nix/conf",
+            "NIX_CONFIG": f"{settings}\ncompress-build-log = false",
+            "XDG_CACHE_HOME": f"{folder}/cache",
+            "HOME": f"{folder}/home",
+        }
+        self.add(model(checks)[0])
 
-    def answer(self, path: str) -> bytes | None:
-        self.requests.append(path)
-        return super().answer(path) or self.others.get(path)
+    def add(self, source: Path) -> None:
+        """Add a folder named `source`: no fetchTarball with its hash asks the network."""
+        self.nix("nix-store", "--add-fixed", "--recursive", "sha256", str(source))
 
     def nix(
         self,
@@ -56,23 +91,18 @@ class Site(stand_in.Site):
         env: dict[str, str] | None = None,
         cwd: Path | None = None,
     ) -> str:
-        """Run one of Nix's programs on this store."""
-        done = subprocess.run(
-            argv,
-            cwd=cwd,
-            check=check,
-            capture_output=True,
-            text=True,
-            env={**os.environ, **self.env, **(env or {})},
-        )
-        return done.stdout
+        """Run one of Nix's programs on this store, and return what it prints."""
+        env = {**os.environ, **self.env, **(env or {})}
+        return subprocess.run(
+            argv, cwd=cwd, check=check, capture_output=True, text=True, env=env
+        ).stdout
 
     def clear(self) -> None:
         """Forget what was built of PyTorch, and the scenarios with their markers."""
         for script in self.scenarios.iterdir():
             script.unlink()
         delete = ("nix-store", "--delete", "--ignore-liveness")
-        names = ("pytorch210", "seed", "torchvision", "torchaudio")
+        names = ("pytorch210", "torchvision", "torchaudio")
         built = [str(p) for n in names for p in self.store.glob(f"*-{n}-*")]
         built = [path for path in built if not path.endswith((".drv", ".lock"))]
         if built:
@@ -80,21 +110,56 @@ class Site(stand_in.Site):
         for path in built:  # one that cannot be deleted keeps the others
             if Path(path).exists():
                 self.nix(*delete, path, check=False)
-        self.refused = 0
-        self.requests.clear()
+
+
+def prepare(project: Project, *, checks: str = "false", allows_this_cpu: bool = True) -> Project:
+    """Pin the model, let any machine build, and generate all files."""
+    path = project.root / "matrix.toml"
+    text = re.sub(
+        r'(?m)^rev = "(.*)"\nfetcher = "fetchTarball"\nsha256 = .*\nsha256_of = .*',
+        rf'rev = "\1"\nfetcher = "fetchTarball"\nsha256 = "{model(checks)[1]}"\nsha256_of = "\1"',
+        path.read_text(),
+    )
+    text = re.sub(r"\b(disk|job_memory|reserved_memory) = [\d.]+", r"\1 = 0.01", text)
+    path.write_text(_allowing_this_cpu(text) if allows_this_cpu else text)
+    for phase in ("phase2", "phase3", "phase4", "phase5"):
+        done = project.invoke(phase)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return project
+
+
+def _allowing_this_cpu(text: str) -> str:
+    """matrix.toml without the CPU flags that this machine lacks: nothing is compiled here."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    here = next(line for line in lines if line.startswith(("flags", "Features"))).split()[2:]
+    for cpu in matrix_reader.parse(text).cpus.values():
+        if cpu.platform.startswith(platform.machine()) and not set(cpu.cpuinfo) <= set(here):
+            old, new = (json.dumps(list(flags)) for flags in (cpu.cpuinfo, here[:1]))
+            text = text.replace(f"cpuinfo = {old}", f"cpuinfo = {new}")
+    return text
+
+
+@functools.cache
+def _prepared(is_whole: bool, allows_this_cpu: bool) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="build-pytorch-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    project = copied_project(folder / "project", is_whole=is_whole)
+    return prepare(project, allows_this_cpu=allows_this_cpu).root
+
+
+def prepared_project(
+    root: Path, *, is_whole: bool = False, allows_this_cpu: bool = True
+) -> Project:
+    """A copy of the project as `prepare` leaves it."""
+    subprocess.run(["cp", "-a", _prepared(is_whole, allows_this_cpu), root], check=True)
+    return Project(root)
 
 
 class World:
-    """A copy of the project that builds on a site. It starts empty, unless `is_built` says so."""
+    """A prepared project that builds on a site, which is cleared unless something `is_built`."""
 
     def __init__(
-        self,
-        project: Project,
-        site: Site,
-        folder: Path,
-        *,
-        is_built: bool = False,
-        allows_this_cpu: bool = True,
+        self, project: Project, site: Site, folder: Path, *, is_built: bool = False
     ) -> None:
         self.project = project
         self.root = project.root
@@ -102,31 +167,11 @@ class World:
         self.site = site
         self.folder = folder
         if not is_built:
-            # A machine that runs tests need not be able to build PyTorch.
-            project.edit("matrix.toml", "disk = 60", "disk = 0.01")
-            project.edit("matrix.toml", "job_memory = 5", "job_memory = 0.1")
-            project.edit("matrix.toml", "reserved_memory = 2", "reserved_memory = 0.1")
-            without_cuda = "job_memory = 2.2, disk = 10"
-            if without_cuda in (project.root / "matrix.toml").read_text():
-                project.edit("matrix.toml", without_cuda, "job_memory = 0.1, disk = 0.01")
-            if allows_this_cpu:
-                self._allow_this_cpu()
             site.clear()
         self.scenario("default", "good")
         self.bin = folder / "bin"
         self.bin.mkdir()
         self.env = {**site.env, "PATH": f"{self.bin}:{os.environ['PATH']}"}
-
-    def _allow_this_cpu(self) -> None:
-        """Take the flags that this machine lacks out of matrix.toml: nothing is compiled here."""
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        here = next(line for line in lines if line.startswith(("flags", "Features"))).split()[2:]
-        path = self.root / "matrix.toml"
-        for cpu in matrix_reader.load(self.root).cpus.values():
-            missing = [flag for flag in cpu.cpuinfo if flag not in here]
-            if missing and cpu.platform.startswith(platform.machine()):
-                old, new = (json.dumps(list(flags)) for flags in (cpu.cpuinfo, here[:1]))
-                path.write_text(path.read_text().replace(f"cpuinfo = {old}", f"cpuinfo = {new}"))
 
     def push(self, remote: Path) -> None:
         """Commit everything and push it to a new repository."""
@@ -139,7 +184,7 @@ class World:
         git("repack", "-adq")  # copies of it have fewer files
 
     def scenario(self, name: str, script: str) -> None:
-        """What the build of a variant does (or of all: `default`): calls of build/stand_in.sh."""
+        """What the build of a variant does (or of all: `default`): calls of builder.sh."""
         (self.site.scenarios / f"{name}.sh").write_text(script + "\n")
 
     def mark(self, name: str) -> None:
@@ -227,41 +272,32 @@ def kill_session(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-@contextlib.contextmanager
-def served(site: Site) -> Iterator[Site]:
-    """Answer for GitHub as long as the context lasts."""
-    with stand_in.served(site):
-        yield site
-
-
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """One store for all tests of this process; a new World clears it."""
-    with served(Site(tmp_path_factory.mktemp("site"))) as it:
-        yield it
+    return Site(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture
-def world(project: Project, site: Site, tmp_path: Path) -> World:
-    return World(project, site, tmp_path)
+def world(site: Site, tmp_path: Path) -> World:
+    return World(prepared_project(tmp_path / "project"), site, tmp_path)
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> World:
     """A committed and pushed checkout with two built variants, on a site of its own.
 
     Tests only read it. What they need to change is in `reader` and in `changed`.
     """
     folder = tmp_path_factory.mktemp("built")
     (folder / "site").mkdir()
-    with served(Site(folder / "site")) as site:
-        world = World(copied_project(folder / "project"), site, folder)
-        world.push(folder / "remote.git")
-        world.scenario("default", 'echo "NIX_BUILD_CORES=$NIX_BUILD_CORES"; good')
-        argv = ("cpu-avx2", "cpu-avx512", "--backend", "nix", "--cores", "1")
-        world.first_build = world.build(*argv)
-        assert world.first_build.returncode == 0, world.first_build.stderr
-        yield world
+    world = World(prepared_project(folder / "project"), Site(folder / "site"), folder)
+    world.push(folder / "remote.git")
+    world.scenario("default", 'echo "NIX_BUILD_CORES=$NIX_BUILD_CORES"; good')
+    argv = ("cpu-avx2", "cpu-avx512", "--backend", "nix", "--cores", "1")
+    world.first_build = world.build(*argv)
+    assert world.first_build.returncode == 0, world.first_build.stderr
+    return world
 
 
 @pytest.fixture

@@ -185,11 +185,6 @@ class InitOptions(CommandOptions, frozen=True):
     what: Annotated[_Words, "DIR", "the folder of the project (default: this one)"] = ()
 
 
-class DemoOptions(CommandOptions, frozen=True):
-    is_for_any: ClassVar[bool] = True
-    what: Annotated[_Words, "DIR", "a new folder (default: a temporary one)"] = ()
-
-
 class DiagnoseOptions(CommandOptions, frozen=True):
     is_for_any: ClassVar[bool] = True
     log: Annotated[
@@ -336,7 +331,6 @@ COMMANDS: Final = {
         Command("recommend", "Recommend a variant for a machine, with reasons.", RecommendOptions),
         Command("doctor", "Judge the torch of a Python on a machine.", DoctorOptions),
         Command("init", "Begin a project with a matrix.toml of one variant.", InitOptions),
-        Command("demo", "Try builds and a failure with a stand-in.", DemoOptions),
         Command("describe-machine", "Describe this machine as JSON.", DescribeMachineOptions),
     )
 }

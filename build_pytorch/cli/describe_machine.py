@@ -5,23 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from build_pytorch.base.console import WIDTH, Screen, shortened, visible, write
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, near_miss
+from build_pytorch.cli.commands import DescribeMachineOptions, MachineOptions
 from build_pytorch.hardware import explain, saved_machines
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import CpuIsa
-
-if TYPE_CHECKING:  # torch-for-me.pyz has no commands, and options of argparse
-    from argparse import Namespace
-
-    from build_pytorch.cli.commands import DescribeMachineOptions, MachineOptions
 
 _WIDTH: Final = 36
 """Maximum width of a quoted value, in characters."""
@@ -48,9 +44,7 @@ def run(options: DescribeMachineOptions) -> int:
     return EXIT_OK
 
 
-def described_machine(
-    options: MachineOptions | Namespace, matrix: Matrix
-) -> tuple[Machine, int | None]:
+def described_machine(options: MachineOptions, matrix: Matrix) -> tuple[Machine, int | None]:
     """Return a saved machine, this one, or one that options describe, and the GPU that counts.
 
     The GPU is a number of the machine, None for all. Raises BuildPytorchError.
