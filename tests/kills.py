@@ -265,9 +265,16 @@ class ChangeKiller:
         self.project, self.words = project, CHANGES[command]
         project.commit()
         self.old = project.snapshot()
+        self.run(0)  # the first run also makes the folder of the state, which Git ignores
+        self.restore()
         code, self.points = self.run(0)
         self.new = project.snapshot()
         assert (code, self.new != self.old) == (0, True), command
+
+    def restore(self) -> None:
+        """Bring the checkout into the state of its commit."""
+        self.project.git("clean", "-fdq")
+        self.project.git("checkout", "-q", ".")
 
     def run(self, point: int) -> tuple[int, int]:
         """Run the command in a child that ends by kill -9 before a rename or a deletion.
@@ -312,8 +319,7 @@ class ChangeKiller:
 
     def kill(self, point: int) -> str:
         """Kill the command, run it again. Return what it left, `new`, `old` or what is wrong."""
-        self.project.git("clean", "-fdq")
-        self.project.git("checkout", "-q", ".")
+        self.restore()
         code, _ = self.run(point)
         assert code == KILLED, (self.words, point, code)
         halfway = self.project.snapshot()

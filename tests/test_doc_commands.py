@@ -62,6 +62,10 @@ NOT_RUN: Final = {
 _NO_PYTHON = (3, "its closure has no Python 3.13")  # the stand-in for a build makes no files
 ENDS: Final[dict[str, tuple[int, str]]] = {
     'invoke build cuda13_0/sm121-armv9 --builders "@$PWD/machines"': (1, "builder-unreachable"),
+    "invoke bump --release cuda13_0 --nixpkgs 1123456789abcdef0123456789abcdef01234567": (
+        2,
+        "cannot be reached; without an evaluation, --assume PIN",
+    ),
     "flox build PACKAGE 2>&1 | invoke prefetch --from-log -": (1, "--accept takes the new hash"),
     "invoke publish cuda13_0/sm120-avx512 cuda13_0/sm120-avx512+torchvision --org acme": (
         1,
