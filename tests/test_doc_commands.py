@@ -52,6 +52,10 @@ NOT_RUN: Final = {
     'git add -f .gitattributes ledger.jsonl && git commit -S -m "Tests on an H200"': (
         "needs a key that signs"
     ),
+    "sudo tests/whole/cuda.sh /srv/trixie": "fetches 2 GB, as root",
+    "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- cuda13_0/sm90-avx2": (
+        "compiles for hours, in the root folder of a Debian that the reader makes"
+    ),
     "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- openblas/cpu-avx2": (
         "compiles for hours, in the root folder of a Debian that the reader makes"
     ),
