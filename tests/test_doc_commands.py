@@ -37,6 +37,7 @@ BLOCK: Final = re.compile(r"(?ms)^```(diff|sh)\n(.*?)^```$")
 
 _PIP = "pip asks the network, and all sessions take minutes; `nox -s bare` runs README's lines"
 _ROOT = "changes the machine, as root"
+_WHOLE = "compiles for hours, in the root folder of a Debian that the reader makes"
 _PINNED = "downloads nixpkgs; test_release_nix evaluates the flake with the model of it"
 NOT_RUN: Final = {
     "python3 -m venv .venv && .venv/bin/pip install -q -e . && .venv/bin/invoke all": _PIP,
@@ -53,12 +54,8 @@ NOT_RUN: Final = {
         "needs a key that signs"
     ),
     "sudo tests/whole/cuda.sh /srv/trixie": "fetches 2 GB, as root",
-    "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- cuda13_0/sm90-avx2": (
-        "compiles for hours, in the root folder of a Debian that the reader makes"
-    ),
-    "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- openblas/cpu-avx2": (
-        "compiles for hours, in the root folder of a Debian that the reader makes"
-    ),
+    "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- cuda13_0/sm90-avx2": _WHOLE,
+    "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- openblas/cpu-avx2": _WHOLE,
     "nvidia-smi --query-gpu=index,name,compute_cap,driver_version --format=csv": "needs a GPU",
 }
 """Commands that no test runs, without their comments, with the reason."""
@@ -66,10 +63,6 @@ NOT_RUN: Final = {
 _NO_PYTHON = (3, "its closure has no Python 3.13")  # the stand-in for a build makes no files
 ENDS: Final[dict[str, tuple[int, str]]] = {
     'invoke build cuda13_0/sm121-armv9 --builders "@$PWD/machines"': (1, "builder-unreachable"),
-    "invoke bump --release cuda13_0 --nixpkgs 1123456789abcdef0123456789abcdef01234567": (
-        2,
-        "cannot be reached; without an evaluation, --assume PIN",
-    ),
     "flox build PACKAGE 2>&1 | invoke prefetch --from-log -": (1, "--accept takes the new hash"),
     "invoke publish cuda13_0/sm120-avx512 cuda13_0/sm120-avx512+torchvision --org acme": (
         1,
@@ -156,8 +149,20 @@ def with_a_commit_of_the_day(shell: Shell) -> None:
     shell.api.answers[on_day("nightly", "2025-12-22")] = listed(commit(rev, "2025-12-22"))
 
 
+def offered(shell: Shell, contents: str) -> None:
+    """Let the model, with these contents, be the tarball of NEW_PIN."""
+    offer(shell.world.folder, NEW_PIN, contents)
+    shell.env["BUILD_PYTORCH_GITHUB"] = f"file://{shell.world.folder}"
+
+
 def with_a_failed_flox(shell: Shell) -> None:
-    """A build with Flox that found another hash; tarballs have their true hashes."""
+    """A build with Flox that found another hash; tarballs have their true hashes.
+
+    Another nixpkgs has what the model has, and CUDA 13.1.
+    """
+    known = matrix_reader.load(shell.root).pins["early_2026"]
+    cuda = " ".join(f'{s} = "{v}";' for s, v in {**known.cuda, "cudaPackages_13_1": "13.1"}.items())
+    offered(shell, f'{{ torch = "2.9.1"; python = "3.13"; cuda = {{ {cuda} }}; has = [ ]; }}')
     (shell.root.parent / "tools/nix-prefetch-url").unlink()
     mismatch = "error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':"
     lines = f"{mismatch}\n  specified: {TORCH}\n     got:    {OTHER}\n"
@@ -210,8 +215,7 @@ def with_a_newer_nixpkgs(shell: Shell) -> None:
         'companions.torchvision = "0.28.0"; companions.torchaudio = "2.11.0"; companions.triton'
     )
     contents = NEWER.replace('"3.14"', '"3.13"').replace("companions.triton", others)
-    offer(shell.world.folder, NEW_PIN, contents)
-    shell.env["BUILD_PYTORCH_GITHUB"] = f"file://{shell.world.folder}"
+    offered(shell, contents)
     shell.api.answers[f"{FLOX_BRANCHES}unstable"] = commit(NEW_PIN, "2026-11-20")
 
 
