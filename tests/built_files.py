@@ -43,10 +43,8 @@ def compiled(source: str) -> bytes:
 
 
 CUOBJDUMP = shutil.which("cuobjdump") or fatbin.installed_with_pip()
-needs_cuda = pytest.mark.skipif(
-    not (CUOBJDUMP and all(map(shutil.which, ("nvcc", "ptxas", "fatbinary")))),
-    reason="no CUDA toolkit with cuobjdump",
-)
+HAS_CUDA = bool(CUOBJDUMP and all(map(shutil.which, ("nvcc", "ptxas", "fatbinary"))))
+needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="no CUDA toolkit with cuobjdump")
 OWN, NCCL, MAGMA, NOBODY = (
     "_ZN2at6native6kernelEv",
     "_Z31ncclDevKernel_AllGather_RING_LLv",

@@ -116,7 +116,7 @@ def test_a_program_inherits_that_a_signal_is_ignored() -> None:
 
 LIMIT = """
 from build_pytorch.base import process
-print_limit = "import resource; print(*resource.getrlimit(resource.RLIMIT_AS))"
+print_limit = "import resource as r, time; time.sleep(0.5); print(*r.getrlimit(r.RLIMIT_AS))"
 result = process.start(["{python}", "-c", print_limit], memory={memory}).finish()
 print(result.stdout, end="")
 """

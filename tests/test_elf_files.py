@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from built_files import (
-    CUOBJDUMP,
+    HAS_CUDA,
     NCCL,
     OWN,
     compile_library,
@@ -81,7 +81,7 @@ VALUES = (0, 1, 2**31, 2**60, 2**63, 2**64 - 1)
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("whole")
-    if CUOBJDUMP:
+    if HAS_CUDA:
         return device_library(folder, (OWN, "90", "90a"), (NCCL, "80", "ptx90")).read_bytes()
     return compile_library(folder).read_bytes()
 
