@@ -11,7 +11,7 @@ import pytest
 
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.results import evidence
-from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, Started, Tested
+from build_pytorch.results.ledger import Event, append
 from build_pytorch.results.package_state import PackageState, package_states
 
 LAST = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -24,24 +24,30 @@ class SampleFleet:
         self.root = root
         self.count = 0
 
-    def started(self, variant: Package, at: datetime, *, pid: int = 999999999) -> Started:
+    def started(self, variant: Package, at: datetime, *, pid: int = 999999999) -> Event:
         self.count += 1
         attempt = f"20261120T120000.000-{pid}-{self.count}"
         log = f".build-pytorch/logs/{variant.package}/{attempt}.log"
-        event = Started(
-            **self.common(variant, at), attempt=attempt, backend="nix", log=log, cores=8
+        event = Event(
+            event="started",
+            **self.common(variant, at),
+            attempt=attempt,
+            backend="nix",
+            log=log,
+            cores=8,
         )
-        Ledger(self.root).append(event)
+        self.append(event)
         return event
 
-    def ended(self, start: Started, outcome: Any, seconds: float, **fields: Any) -> Ended:
+    def ended(self, start: Event, outcome: Any, seconds: float, **fields: Any) -> Event:
         at = datetime.fromisoformat(start.at) + timedelta(seconds=seconds)
         common: dict[str, Any] = {
             "release": start.release,
             "variant": start.variant,
             "digest": start.digest,
         }
-        event = Ended(
+        event = Event(
+            event="ended",
             at=at.isoformat(timespec="milliseconds"),
             attempt=start.attempt,
             outcome=outcome,
@@ -49,7 +55,7 @@ class SampleFleet:
             **common,
             **fields,
         )
-        Ledger(self.root).append(event)
+        self.append(event)
         return event
 
     def built(self, variant: Package, store: Path, *, seconds: float = 7200.0) -> str:
@@ -63,22 +69,22 @@ class SampleFleet:
         self.ended(start, "built", seconds, **fields)
         return str(output)
 
-    def failed(self, variant: Package, log: str, *, cause: str = "", message: str = "") -> Ended:
+    def failed(self, variant: Package, log: str, *, cause: str = "", message: str = "") -> Event:
         start = self.started(variant, LAST)
         self.log(start, log)
         return self.ended(start, "failed", 600.0, cause=cause, message=message)
 
-    def log(self, start: Started, text: str) -> None:
+    def log(self, start: Event, text: str) -> None:
         path = self.root / start.log
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
     def tested(self, variant: Package, output: str, **fields: Any) -> None:
         common = self.common(variant, LAST + timedelta(hours=3))
-        Ledger(self.root).append(Tested(**common, output=output, **fields))
+        self.append(Event(event="tested", **common, output=output, **fields))
 
-    def append(self, event: AnyEvent) -> None:
-        Ledger(self.root).append(event)
+    def append(self, event: Event) -> None:
+        append(self.root, event)
 
     def common(self, variant: Package, at: datetime) -> dict[str, Any]:
         return {

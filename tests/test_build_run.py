@@ -28,7 +28,7 @@ from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix.log_format import LogLine
 from build_pytorch.nix.store import NixSettings
 from build_pytorch.results import evidence
-from build_pytorch.results.ledger import Ended, Ledger
+from build_pytorch.results.ledger import read
 
 
 def steps(matrix: Matrix, *ids: str) -> list[Step]:
@@ -348,6 +348,6 @@ def test_an_error_in_one_build_ends_no_other(matrix: Matrix, tmp_path: Path) -> 
         "cpu-avx512bf16": ("built", ""),
         "sm90-avx2": ("built", ""),
     }  # fmt: skip
-    recorded = {e.variant: e.outcome for e in Ledger(tmp_path).events() if isinstance(e, Ended)}
+    recorded = {e.variant: e.outcome for e in read(tmp_path).events if e.event == "ended"}
     assert recorded == {o.step.id: o.state for o in outcomes}
     assert "cpu-avx2: failed after" in out.getvalue()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from pathlib import Path
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -16,13 +16,12 @@ from test_publish import Hub, hub  # noqa: F401 - a fixture
 from build_pytorch.cli import recommend
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import CompanionPackage, Matrix
-from build_pytorch.publish.publication import Publication, decide
+from build_pytorch.publish.publication import Publishing, decide
 from build_pytorch.results import evidence, ledger
 from build_pytorch.results.package_state import PackageState
 
 ID = "cpu-avx2+torchvision"
 TORCH, VISION, AUDIO = (f"{n}-python313-cpu-avx2" for n in ("pytorch", "torchvision", "torchaudio"))
-TORCH_PATH = "/nix/store/00000000000000000000000000000000-torch"
 
 
 def companion(matrix: Matrix, id_: str = ID) -> CompanionPackage:
@@ -50,82 +49,24 @@ def test_the_digest_of_a_companion_covers_the_recipe_of_its_variant(
 # --- publish: decisions ---
 
 
-def result_for(package: CompanionPackage) -> PackageState:
-    """A built companion with evidence."""
-    event = ledger.Tested(
-        at=ledger.now(),
-        release=package.release_name,
-        variant=package.short_id,
-        digest="sha256:0",
-        by="inspect",
-        outcome="passed",
-        output="/nix/store/x",
-    )
-    return PackageState(package=package, digest="sha256:0", output="/nix/store/x", inspection=event)
-
-
-def torch(action: Any, reason: str = "no smoke test passed yet") -> Publication:
-    return Publication(
-        variant="cpu-avx2", package=TORCH, action=action, reason=reason, output=TORCH_PATH
-    )
-
-
-@pytest.fixture
-def closure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file with the paths that `nix-store` prints for each query."""
-    path = tmp_path / "closure"
-    path.write_text(f"/nix/store/x\n{TORCH_PATH}\n")
-    program = tmp_path / "bin/nix-store"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\nexec /bin/cat {path}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("action", "wanted"),
-    [
-        ("publish", "publish"),
-        ("already", "publish"),
-        ("failed", "refused"),
-    ],
-)
-@pytest.mark.usefixtures("closure")
+@pytest.mark.parametrize(("sent", "wanted"), [({"cpu-avx2"}, "publish"), ((), "refused")])
 def test_a_companion_is_published_after_its_pytorch_only(
-    matrix: Matrix, action: str, wanted: str
+    matrix: Matrix, sent: Collection[str], wanted: str
 ) -> None:
     package = companion(matrix)
-    row = decide(
-        result_for(package),
-        "acme",
-        without_evidence=False,
-        system=package.platform,
-        torch=torch(action),
+    tested = ledger.event_of(
+        package, "tested", digest="sha256:0", by="inspect", outcome="passed", output="/nix/store/x"
     )
+    state = PackageState(
+        package=package, digest="sha256:0", link="/nix/store/x", origin="sha256:0", events=(tested,)
+    )
+    row = decide(state, Publishing(organization="acme", system=package.platform), sent)
     assert (row.variant, row.package, row.action) == (ID, VISION, wanted)
-    if wanted == "refused":
-        assert row.reason == "its PyTorch cpu-avx2 comes first: no smoke test passed yet"
-
-
-def test_the_closure_of_a_published_companion_holds_its_pytorch(
-    matrix: Matrix, closure: Path
-) -> None:
-    closure.write_text("/nix/store/x\n/nix/store/another-torch\n")
-    package, its = companion(matrix), torch("publish")
-    system = package.platform
-    row = decide(result_for(package), "", without_evidence=True, system=system, torch=its)
-    why = f"its closure lacks {TORCH_PATH} of cpu-avx2; `invoke build {ID}`"
-    assert (row.action, row.reason) == ("refused", why)
+    why = f"its PyTorch is not published, and its closure has it: `invoke publish cpu-avx2,{ID}`"
+    assert row.reason == (why if wanted == "refused" else "tested")
 
 
 # --- publish: the command ---
-
-
-def lock_companions(hub: Hub) -> None:  # noqa: F811
-    (hub.world.root / "companions/.flox/env/manifest.lock").write_text("{}\n")
-    hub.world.project.commit()
-    hub.world.project.git("push", "-q")
 
 
 def add_companion(hub: Hub) -> str:  # noqa: F811
@@ -152,9 +93,13 @@ def add_companion(hub: Hub) -> str:  # noqa: F811
         "digest": evidence.recipe_digest(world.root, package),
     }
     made = str(link.resolve())
-    book = ledger.Ledger(world.root)
-    book.append(ledger.Ended(**common, attempt="1", outcome="built", seconds=1.0, outputs=(made,)))
-    book.append(ledger.Tested(**common, by="smoke", outcome="passed", output=made))
+    for event in (
+        ledger.Event(
+            event="ended", **common, attempt="1", outcome="built", seconds=1.0, outputs=(made,)
+        ),
+        ledger.Event(event="tested", **common, by="smoke", outcome="passed", output=made),
+    ):
+        ledger.append(world.root, event)
     return made
 
 
@@ -163,15 +108,10 @@ def add_companion(hub: Hub) -> str:  # noqa: F811
 def test_variant_and_companion_are_published_torch_first(hub: Hub) -> None:  # noqa: F811
     add_companion(hub)
     hub.add_evidence("cpu-avx2")
-    code, said = hub.publish(ID, "cpu-avx2", "--org", "acme")
-    assert code == 2
-    lock = "companions/.flox/env/manifest.lock"
-    assert f"{lock} is not tracked by Git, and Flox requires it; " in " ".join(said.split())
-    lock_companions(hub)
     (hub.folder / f"broken-{TORCH}").touch()
     code, said = hub.publish("cpu-avx2", ID)
     assert (code, hub.calls) == (1, [f"publish {TORCH}"])
-    assert "0 published, 2 not" in said
+    assert "1 failed, 1 refused" in said
     (hub.folder / f"broken-{TORCH}").unlink()
     code, said = hub.publish(ID, "cpu-avx2", "--org", "acme")
     assert code == 0, said
@@ -180,17 +120,19 @@ def test_variant_and_companion_are_published_torch_first(hub: Hub) -> None:  # n
         f"publish --dir companions -o acme {VISION}",
     ]
     assert hub.world.ledger()[-1]["variant"] == ID
-    assert "0 published, 2 already" in hub.publish(ID, "cpu-avx2", "--org", "acme")[1]
+    assert "2 already" in hub.publish(ID, "cpu-avx2", "--org", "acme")[1]
 
 
 @needs_nix
 def test_a_companion_alone_needs_its_pytorch_published_before(hub: Hub) -> None:  # noqa: F811
     add_companion(hub)
     hub.add_evidence("cpu-avx2")
-    lock_companions(hub)
     code, said = hub.publish(ID)
     assert code == 1
-    assert f"not published yet; `invoke publish cpu-avx2 {ID}`" in " ".join(said.split())
+    assert (
+        f"its PyTorch is not published, and its closure has it: `invoke publish cpu-avx2,{ID}`"
+        in " ".join(said.split())
+    )
     assert hub.calls == []
     assert hub.publish("cpu-avx2")[0] == 0
     assert hub.publish(ID)[0] == 0
@@ -236,10 +178,10 @@ def test_a_variant_names_its_companions(still: Project) -> None:
     assert document["companions"] == [ID, "cpu-avx2+torchaudio"]
     matrix = matrix_reader.load(still.root)
     variant = next(each for each in matrix.variants if each.id == "cpu-avx2")
-    published = ledger.Published(
-        **SampleFleet(still.root).common(variant, LAST), organization="acme"
+    published = ledger.Event(
+        event="published", **SampleFleet(still.root).common(variant, LAST), organization="acme"
     )
-    state = PackageState(package=variant, digest="", publication=published)
+    state = PackageState(package=variant, digest=published.digest, events=(published,))
     commands = recommend.commands(variant, state, matrix.companions_of(variant))
     assert commands["set"] == [f"flox install acme/{TORCH} acme/{VISION} acme/{AUDIO}"]
 
@@ -255,7 +197,9 @@ def test_a_companion_has_a_state_and_a_failure_of_its_own(checkout: Checkout) ->
     checkout.tested(package, output, by="inspect", outcome="passed")
     assert checkout.state(ID).overall == "tested"
     assert checkout.state("cpu-avx2").overall == "not built"
-    event = ledger.Published(**checkout.common(package, LAST), output=output, organization="acme")
+    event = ledger.Event(
+        event="published", **checkout.common(package, LAST), output=output, organization="acme"
+    )
     checkout.append(event)
     assert checkout.state(ID).overall == "published"
 

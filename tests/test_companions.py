@@ -160,7 +160,7 @@ def test_the_recipe_of_a_companion_is_a_stub_of_values() -> None:
     for package in matrix.companions:
         text = (PROJECT / package.path).read_text()
         assert len(text.splitlines()) <= 15
-        recipe, imported, function, variant = evidence.recipe_files(PROJECT, [package])
+        recipe, imported, function, variant = evidence.recipe_files(PROJECT, package)
         assert (recipe, function, variant) == (
             package.path,
             paths.COMPANION_FUNCTION,

@@ -27,8 +27,7 @@ from build_pytorch.compare.measurement import ProcessFacts, ProcessReport, Setti
 from build_pytorch.compare.ratio_statistics import Pair, estimates
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results.evidence import recipe_digest
-from build_pytorch.results.ledger import Ended, Ledger, Verdict, now
-from build_pytorch.results.ledger import Tested as Evidence
+from build_pytorch.results.ledger import Event, Verdict, append, now, read
 
 NAMES = workload_script.names("cpu")
 
@@ -373,16 +372,14 @@ def test_a_comparison_of_a_result_is_evidence_for_its_recipe_and_its_class_of_ma
     assert "not recorded: the ledger has no recipe for this result" in done.stdout
     assert "no comparison of a package is recorded" in compare(project, "--show").stdout
     digest = recipe_digest(project.root, package)
-    book = Ledger(project.root)
     output = str((project.root / LINK).resolve())
-    book.append(
-        Ended(
-            at=now(), release=package.release_name, variant=ID, digest=digest, attempt="1",
-            outcome="built", seconds=1.0, outputs=(output,),
-        )
+    event = Event(
+        event="ended", at=now(), release=package.release_name, variant=ID,
+        digest=digest, attempt="1", outcome="built", seconds=1.0, outputs=(output,),
     )  # fmt: skip
+    append(project.root, event)
     assert compare(project, ID, "--against", b, **env).returncode == 1
-    (found,) = (event for event in book.events() if isinstance(event, Evidence))
+    (found,) = (event for event in read(project.root).events if event.event == "tested")
     assert (found.by, found.outcome, found.digest, found.output) == (
         "compare", "failed", digest, output,
     )  # fmt: skip
@@ -398,9 +395,8 @@ def test_a_comparison_of_a_result_is_evidence_for_its_recipe_and_its_class_of_ma
     assert compare(project, "--show", "nosuch").returncode == 2
     (listed,) = json.loads(compare(project, "--show", "--json").stdout)["comparisons"]
     assert listed["compared"]["ratios"] == found.compared.ratios
-    label = f"{max(found.compared.ratios.values()):.2f}"
     status = project.run("invoke", "status", ID, env=env).stdout
-    assert f"compare {label}" in status
+    assert "compare failed" in status
     text = unfolded(project.run("invoke", "show", ID, env=env).stdout)
     assert "compare failed at" in text
     assert f"1 thread: slower, {found.compared.ratios['1 thread']:.2f}" in text

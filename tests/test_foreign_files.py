@@ -20,7 +20,8 @@ from build_pytorch.build.build_backend import Step
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
-from build_pytorch.results.ledger import Ledger, Started
+from build_pytorch.results.ledger import Event
+from build_pytorch.results.ledger import append as append_event
 from build_pytorch.smoke.judge import Judgement
 from build_pytorch.smoke.smoke_case import case_of
 
@@ -28,7 +29,9 @@ pytestmark = pytest.mark.slow
 
 STATE = ".build-pytorch"
 SECRET = "the secret of another folder"  # noqa: S105 - it is to be recognised in an output
-EVENT = Started(at="t", release="r", variant="v", digest="d", attempt="a", backend="nix")
+EVENT = Event(
+    event="started", at="t", release="r", variant="v", digest="d", attempt="a", backend="nix"
+)
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ def lock(root: Path, _: Matrix) -> None:
 
 
 def append(root: Path, _: Matrix) -> None:
-    Ledger(root).append(EVENT)
+    append_event(root, EVENT)
 
 
 def log(root: Path, matrix: Matrix) -> None:

@@ -31,7 +31,7 @@ from hypothesis import HealthCheck, example, given, settings
 from markdown_it import MarkdownIt
 from msgspec import structs, to_builtins
 
-from build_pytorch.base import digest, paths
+from build_pytorch.base import digest
 from build_pytorch.base.console import Screen, print_json, visible
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.base.process import ProcessResult
@@ -319,7 +319,7 @@ def test_a_machine_of_others_gets_an_answer_or_is_refused(text: str) -> None:
 @given(lines=st.lists(broken_json(EVENTS), min_size=1, max_size=6))
 def test_a_ledger_of_others_is_read_without_its_wrong_lines(lines: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / paths.STATE / FILE
+        path = Path(name) / FILE
         path.parent.mkdir()
         path.write_bytes(encoded("\n".join([*lines, json.dumps(EVENTS[0]), ""])))
         states = package_state.package_states(Path(name), MATRIX.variants)

@@ -29,8 +29,7 @@ from build_pytorch.inspect.inspection import Inspection
 from build_pytorch.inspect.part import PartResult
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.tables import ClosureBudget
-from build_pytorch.results.ledger import Ended, Ledger, now
-from build_pytorch.results.ledger import Tested as Evidence
+from build_pytorch.results.ledger import Event, append, now, read
 
 LEDGER = ".build-pytorch/ledger.jsonl"
 
@@ -217,12 +216,11 @@ def named(result: Inspection, part_id: str) -> dict[str, Any]:
 def remember(project: Project, recipe: str) -> None:
     """A line of the ledger: the result was built from a recipe with this digest."""
     output = str((project.root / f"result-{project.recipe('cpu-avx2').stem}").resolve())
-    Ledger(project.root).append(
-        Ended(
-            at=now(), release="cuda13_0", variant="cpu-avx2", digest=recipe, attempt="1",
-            outcome="built", seconds=1.0, outputs=(output,),
-        )
+    event = Event(
+        event="ended", at=now(), release="cuda13_0", variant="cpu-avx2",
+        digest=recipe, attempt="1", outcome="built", seconds=1.0, outputs=(output,),
     )  # fmt: skip
+    append(project.root, event)
 
 
 OLDER = "sha256:of-an-older-recipe"
@@ -244,8 +242,8 @@ def test_a_result_is_recorded_with_the_digest_of_the_recipe_that_it_was_built_fr
     if is_unknown:
         assert not (project.root / LEDGER).exists()
         return
-    *_, event = Ledger(project.root).events()
-    assert isinstance(event, Evidence)
+    *_, event = read(project.root).events
+    assert event.event == "tested"
     assert (event.by, event.outcome, event.variant) == ("inspect", "passed", "cpu-avx2")
     assert event.digest == (current if built_from == "current" else OLDER)
     assert event.output == results.outputs["right"]

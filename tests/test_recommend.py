@@ -617,7 +617,9 @@ def test_a_result_is_installed_from_where_it_was_published(
     output.rmdir()
     nothing = "  a recipe; nobody here has built it yet\n  build    invoke build sm121-armv9\n"
     assert nothing in shown()
-    sample.append(ledger.Published(**sample.common(variant, LAST), organization="acme"))
+    sample.append(
+        ledger.Event(event="published", **sample.common(variant, LAST), organization="acme")
+    )
     assert f"  built and published by acme\n  install  flox install acme/{recipe.stem}\n" in shown()
     recipe.write_text(recipe.read_text() + "# changed\n")
     assert nothing in shown()

@@ -46,7 +46,7 @@ def test_status_recipe_and_commands_of_a_variant() -> None:
     assert document["commands"]["test"][0] == "invoke smoke cuda13_0/sm121-avx2"
     assert document["commands"]["publish"] == ["invoke publish cuda13_0/sm121-avx2"]
     state = document["state"]
-    assert (state["last"], state["smoke_test"], state["inspection"]) == (None, None, None)
+    assert (state["last"], state["tests"]) == (None, {})
 
 
 def test_a_package_name_and_a_release_name_the_variant() -> None:
@@ -71,7 +71,8 @@ def test_the_first_screen_is_short_and_has_the_names_of_the_rules(variant: str) 
 
 def test_the_last_build_and_its_log_are_named(project: Project) -> None:
     recipe = project.recipe("cuda13_0-sm121-armv9")
-    event = ledger.Ended(
+    event = ledger.Event(
+        event="ended",
         at=ledger.now(),
         release="cuda13_0",
         variant="sm121-armv9",
@@ -81,7 +82,7 @@ def test_the_last_build_and_its_log_are_named(project: Project) -> None:
         cause="out-of-memory",
         seconds=1,
     )
-    ledger.Ledger(project.root).append(event)
+    ledger.append(project.root, event)
     document = shown(project, "sm121-armv9")
     assert document["state"]["last"]["outcome"] == "failed"
     log = f".build-pytorch/logs/{recipe.stem}/20260101T000000.log"

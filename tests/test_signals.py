@@ -66,10 +66,10 @@ class Target:
         event = next(e for e in self.world.ledger() if e.get("outcome") == "built")
         common = {key: event[key] for key in ("release", "variant", "digest")}
         output = event["outputs"][0]
-        found = ledger.Tested(
-            at=ledger.now(), by="smoke", outcome="passed", output=output, **common
+        found = ledger.Event(
+            event="tested", at=ledger.now(), by="smoke", outcome="passed", output=output, **common
         )
-        ledger.Ledger(self.world.root).append(found)
+        ledger.append(self.world.root, found)
 
     def arguments(self, command: str) -> list[str]:
         """Return the command line of a command, with something to do."""

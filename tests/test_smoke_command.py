@@ -18,8 +18,7 @@ from smoke_reports import Raw, right, variant
 from build_pytorch.base import digest
 from build_pytorch.base.console import WIDTH
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.results.ledger import Ended, Ledger, now
-from build_pytorch.results.ledger import Tested as Evidence
+from build_pytorch.results.ledger import Event, append, now, read
 from build_pytorch.smoke import script
 
 ID = "cpu-avx2"
@@ -65,8 +64,8 @@ def result(done: subprocess.CompletedProcess[str]) -> Raw:
     return found
 
 
-def records(project: Project) -> list[Evidence]:
-    return [event for event in Ledger(project.root).events() if isinstance(event, Evidence)]
+def records(project: Project) -> list[Event]:
+    return [event for event in read(project.root).events if event.event == "tested"]
 
 
 @needs_avx2
@@ -273,12 +272,11 @@ class Store:
     def remember(self, digest: str) -> None:
         """A line of the ledger: the result was built from a recipe with this digest."""
         output = str((self.project.root / LINK).resolve())
-        Ledger(self.project.root).append(
-            Ended(
-                at=now(), release="cuda13_0", variant=ID, digest=digest, attempt="1",
-                outcome="built", seconds=1.0, outputs=(output,),
-            )
+        event = Event(
+            event="ended", at=now(), release="cuda13_0", variant=ID,
+            digest=digest, attempt="1", outcome="built", seconds=1.0, outputs=(output,),
         )  # fmt: skip
+        append(self.project.root, event)
 
     @property
     def current(self) -> str:

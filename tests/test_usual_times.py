@@ -9,8 +9,7 @@ import pytest
 from build_pytorch.build.build_backend import Step
 from build_pytorch.build.usual_times import UsualTime, usual_times
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.results.evidence import subject_of
-from build_pytorch.results.ledger import Ended
+from build_pytorch.results.ledger import Event, subject_of
 
 
 def usual(matrix: Matrix, name: str, *builds: tuple[str, float, dict[str, Any]]) -> UsualTime:
@@ -22,7 +21,7 @@ def usual(matrix: Matrix, name: str, *builds: tuple[str, float, dict[str, Any]])
         at = f"2026-11-{28 - day}"
         values = {"at": at, "digest": "d", "attempt": at, "outcome": "built", "steps": 1559}
         subject = {"release": release, "variant": variant, "seconds": seconds}
-        events.append(Ended(**{**values, **subject, **fields}))
+        events.append(Event(event="ended", **{**values, **subject, **fields}))
     step = Step(package=packages[name], action="build", reason="", digest="d")
     return usual_times(events, matrix.packages, [step], {step.name: 7.0})[step.name]
 

@@ -151,7 +151,8 @@ def test_the_command_quotes_what_the_ledger_has(whole: Project, tmp_path: Path) 
         facts = ledger.ComparedFacts(
             against=against, machine=RTX5090, ratios=ratios, verdicts=verdicts
         )
-        event = ledger.Tested(
+        event = ledger.Event(
+            event="tested",
             **sample.common(variant, LAST),
             by="compare",
             outcome=outcome,

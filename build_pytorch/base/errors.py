@@ -71,6 +71,10 @@ class NothingToBuildError(BuildPytorchError):
     """Every variant that was selected for a build is skipped."""
 
 
+class NothingSelectedError(BuildPytorchError):
+    """No package is in a state that was asked for."""
+
+
 class MatrixError(DocumentError):
     """matrix.toml is unreadable or invalid."""
 

@@ -34,7 +34,7 @@ class FloxBackend(BuildBackend):
         if refusal := git.refusal(root):
             yield f"{refusal}; Flox builds only what Git tracks; use --backend nix"
             return
-        recipes = evidence.recipe_files(root, [step.package for step in steps])
+        recipes = [p for step in steps for p in evidence.recipe_files(root, step.package)]
         tracked = set(git.run(root, "ls-files", "--", *recipes).stdout.splitlines())
         if missing := [path for path in recipes if path not in tracked]:
             yield f"Flox sees only files that Git tracks: {git.add_command(missing)}"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Final
 
 from msgspec import Struct
 
@@ -14,10 +14,12 @@ from build_pytorch.base.console import clock, shortened
 from build_pytorch.base.errors import LinkError, WriteError
 from build_pytorch.build.build_backend import Step
 from build_pytorch.build.build_process import KILLED, Attempt
+from build_pytorch.build.first_error import fails_again
 from build_pytorch.build.log_reader import ends_below
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES_BY_ID, LogRule
 from build_pytorch.nix import store
-from build_pytorch.results.ledger import Ended, Ledger, Started, now
+from build_pytorch.results import ledger
+from build_pytorch.results.ledger import Event
 
 _LONGEST: Final = 500  #: characters of a line of the log that are shown and recorded
 _STATISTICS: Final = 8 << 20  #: bytes at the end of a log that hold the counts of the cache
@@ -112,9 +114,7 @@ def sentence(outcome: BuildOutcome) -> str:
     took = clock(outcome.seconds)
     if outcome.state is BuildState.BUILT:
         at = f" on {outcome.where}" if outcome.where else ""
-        local = outcome.step.local_packages
-        mark = f"; not for publishing: CUDA packages of {local}" if local else ""
-        return f"{name}: built in {took}{at}: {', '.join(outcome.outputs)}{mark}"
+        return f"{name}: built in {took}{at}: {', '.join(outcome.outputs)}"
     if outcome.state in {BuildState.NOT_STARTED, BuildState.INTERRUPTED}:
         return f"{name}: {outcome.state}: {outcome.message}"
     kept = ""
@@ -144,18 +144,16 @@ class BuildRecord:
     """
 
     def __init__(self, root: Path, backend: str, say: Callable[[str], None]) -> None:
-        self.ledger = Ledger(root)
+        self.root = root
         self.backend = backend
         self.say = say
 
     def started(self, attempt: Attempt, cores: int) -> None:
         """Record that an attempt begins."""
         step = attempt.step
-        release, name = step.subject
-        event = Started(
-            at=now(),
-            release=release,
-            variant=name,
+        event = ledger.event_of(
+            step.package,
+            "started",
             digest=step.digest,
             attempt=attempt.id,
             backend=self.backend,
@@ -168,19 +166,17 @@ class BuildRecord:
     def ended(self, attempt: Attempt, outcome: BuildOutcome) -> None:
         """Record what became of an attempt, and report an incomplete log."""
         step, progress = attempt.step, attempt.progress
-        release, name = step.subject
         hits, misses = self._cache_counts(attempt)
         if attempt.lost_log:
             self.say(f"{step.id}: its log is incomplete: {attempt.lost_log}")
-        event = Ended(
-            at=now(),
-            release=release,
-            variant=name,
+        is_failure = outcome.state in {BuildState.FAILED, BuildState.STOPPED}
+        event = ledger.event_of(
+            step.package,
+            "ended",
             digest=step.digest,
             attempt=attempt.id,
-            outcome=cast(
-                "Literal['built', 'failed', 'stopped', 'interrupted']", outcome.state.value
-            ),
+            outcome=outcome.state.value,
+            fails_again=is_failure and fails_again(outcome.cause, outcome.message),
             seconds=round(outcome.seconds, 3),
             outputs=outcome.outputs,
             cause=outcome.cause,
@@ -189,18 +185,17 @@ class BuildRecord:
             where=outcome.where,
             cache_hits=hits,
             cache_misses=misses,
-            local_packages=step.local_packages,
         )
         self._append(event)
 
     def _cache_counts(self, attempt: Attempt) -> tuple[int, int]:
         try:
-            return cache_counts(ends_below(self.ledger.root, attempt.log, _STATISTICS)[1])
+            return cache_counts(ends_below(self.root, attempt.log, _STATISTICS)[1])
         except (OSError, LinkError):
             return 0, 0
 
-    def _append(self, event: Started | Ended) -> None:
+    def _append(self, event: Event) -> None:
         try:
-            self.ledger.append(event)
+            ledger.append(self.root, event)
         except WriteError as error:
             self.say(f"{event.variant}: not recorded: {error}")

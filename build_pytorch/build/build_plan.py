@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Literal
 
 from msgspec import Struct
@@ -14,7 +13,6 @@ from build_pytorch.base.errors import ToolError
 from build_pytorch.build import build_obstacles
 from build_pytorch.build.backends import choose_backend
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
-from build_pytorch.build.first_error import fails_again
 from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.build.schedule import with_companions
 from build_pytorch.build.usual_times import UsualTime, usual_times
@@ -23,7 +21,7 @@ from build_pytorch.matrix.tables import Build
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
 from build_pytorch.nix.nix_evaluation import UnreachablePinError
-from build_pytorch.results import package_state
+from build_pytorch.results import ledger, package_state
 from build_pytorch.results.package_state import PackageState
 
 _Results = Mapping[str, PackageState]
@@ -74,8 +72,8 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     if missing and not settings.dry_run:
         raise ToolError(missing)
     wanted = with_companions(packages)
-    events = package_state.all_events(settings.root)
-    results = package_state.package_states(settings.root, wanted, events=events)
+    history = ledger.read(settings.root)
+    results = package_state.package_states(settings.root, wanted, history)
     skipped = _skipped(wanted, results, settings)
     rest = [p for p in wanted if not (_is_built(results[p.id]) or p.id in skipped)]
     obstacles = [missing] if missing else []
@@ -98,8 +96,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     )
     plan = _with_limits(plan, results, there)
     estimates = _estimates(plan)
-    recorded = chain.from_iterable(events.values())
-    return replace(plan, usual=usual_times(recorded, matrix.packages, plan.builds, estimates))
+    return replace(plan, usual=usual_times(history.events, matrix.packages, plan.builds, estimates))
 
 
 def _with_limits(plan: BuildPlan, results: _Results, there: set[str]) -> BuildPlan:
@@ -183,8 +180,7 @@ def _is_built(result: PackageState) -> bool:
 
     Files of a local checkout change without a trace in the recipe: Nix decides then.
     """
-    is_local = result.local_packages or derivations.local_checkout(result.variant)
-    return bool(result.output and not is_local)
+    return bool(result.output and not derivations.local_checkout(result.package.variant))
 
 
 def _skipped(
@@ -214,11 +210,9 @@ def _not_repeated(
     hopeless: dict[str, str] = {}
     for step in steps:
         result, why = results[step.id], hopeless.get(step.variant.path, "")
-        last, is_fixed = result.last, settings.fix_hashes
-        if last and result.failure == "build" and last.digest == result.digest:
-            is_fixed = is_fixed and last.cause == HASH_MISMATCH
-            if fails_again(last.cause, last.message) and not is_fixed:
-                why = f"would fail again ({last.cause or 'compiler error'})"
+        last = result.fails_again
+        if last and not (settings.fix_hashes and last.cause == HASH_MISMATCH):
+            why = f"would fail again ({last.cause or 'compiler error'})"
         is_there = bool(step.derivation and step.derivation.output in there)
         if step.action == "build" and why and not is_there:
             if step.is_variant:
@@ -256,7 +250,9 @@ def _step(
         action, reason, only_remote = "skipped", skipped, False
     return Step(
         package=result.package,
-        local_packages=derivations.local_checkout(result.variant) if action == "build" else "",
+        local_packages=derivations.local_checkout(result.package.variant)
+        if action == "build"
+        else "",
         action=action,
         reason=reason,
         digest=result.digest,
@@ -272,11 +268,12 @@ def _decision(
     backend: BuildBackend,
 ) -> tuple[Literal["build", "up to date", "skipped"], str, bool]:
     """Return the action, its reason, and whether only a remote builder can take it."""
-    variant = result.variant
+    variant = result.package.variant
     system = derivation.system if derivation else variant.cpu.platform
     if _is_built(result):
         return "up to date", "the store has the current recipe's result", False
-    if derivation and derivation.output in there and not result.local_packages:
+    local = derivations.local_checkout(result.package.variant)
+    if derivation and derivation.output in there and not local:
         return "build", "in the store already, only the link is missing", False
     unable = ""
     if system not in backend.host.systems:
@@ -285,11 +282,11 @@ def _decision(
         unable = build_obstacles.wrong_cpu(variant)
     if unable and not backend.settings.builders:
         return "skipped", unable, False
-    if result.local_packages:
-        return "build", f"built with the CUDA packages of {result.local_packages}", bool(unable)
+    if local:
+        return "build", f"with the CUDA packages of {local}", bool(unable)
     return (
         "build",
-        "the result is of another recipe" if result.stale else "not built yet",
+        "the result is of another recipe" if result.link else "not built yet",
         bool(unable),
     )
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from build_pytorch.base import files, paths
+from build_pytorch.base import files
 from build_pytorch.base.console import visible
 from build_pytorch.base.process_stream import StreamedProcess
 from build_pytorch.build.build_backend import BuildBackend, BuildCommand, Step
@@ -40,7 +40,7 @@ class Attempt:
         self.progress = BuildProgress(step.variant)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
         self.id = f"{stamp}-{os.getpid()}-{number}"
-        self.log = Path(paths.STATE, ledger.LOGS, step.name, f"{self.id}.log")  #: below the root
+        self.log = Path(ledger.LOGS, step.name, f"{self.id}.log")  #: below the root
         self.stopped: RuleMatch | None = None  #: the match for which the build is stopped
         self.lost_log = ""  #: why the log is incomplete: a full disk ends no build
         self.created = time.time()

@@ -12,8 +12,7 @@ from build_pytorch.base.console import clock
 from build_pytorch.build.build_backend import Step
 from build_pytorch.build.schedule import kind_of
 from build_pytorch.matrix.model import Package
-from build_pytorch.results.evidence import subject_of
-from build_pytorch.results.ledger import HOST, AnyEvent, Ended
+from build_pytorch.results.ledger import HOST, Event, subject_of
 
 _LAST: Final = 3  #: builds of a kind that count
 _SHORT: Final = 60.0  #: seconds; a shorter build without steps only found its result
@@ -44,7 +43,7 @@ class UsualTime(Struct, frozen=True):
 
 
 def usual_times(
-    events: Iterable[AnyEvent],
+    events: Iterable[Event],
     packages: Iterable[Package],
     steps: Sequence[Step],
     estimates: Mapping[str, float],
@@ -55,7 +54,7 @@ def usual_times(
     """
     kinds = {subject_of(package): kind_of(package) for package in packages}
     built: dict[object, list[float]] = {}
-    whole = (event for event in events if isinstance(event, Ended) and _is_whole(event))
+    whole = (event for event in events if event.event == "ended" and _is_whole(event))
     for event in sorted(whole, key=lambda event: event.at):
         key = kinds.get(event.subject, event.subject)
         built.setdefault(key, []).append(event.seconds)
@@ -69,7 +68,7 @@ def usual_times(
     return found
 
 
-def _is_whole(event: Ended) -> bool:
+def _is_whole(event: Event) -> bool:
     """Whether a package was built here, and not only found."""
     is_long = bool(event.steps) or ("+" in event.variant and event.seconds > _SHORT)
     is_here = event.host in {"", HOST}

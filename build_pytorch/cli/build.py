@@ -29,6 +29,7 @@ from build_pytorch.base.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
     BuildPytorchError,
+    NothingSelectedError,
     NothingToBuildError,
 )
 from build_pytorch.build import backends
@@ -110,7 +111,12 @@ def run(options: BuildOptions) -> int:
     outcomes: dict[str, BuildOutcome] = {}
     for _ in range(_MOST_ROUNDS):
         matrix = matrix_reader.load(options.root)
-        plan = make_plan(matrix, _selected(matrix, options), settings)
+        try:
+            packages = _selected(matrix, options)
+        except NothingSelectedError as nothing:
+            screen.line(f"nothing to build: {nothing}")
+            return EXIT_OK
+        plan = make_plan(matrix, packages, settings)
         _print_plan(screen, plan, verbose=options.verbose)
         if options.dry_run:
             _print_hours(screen, plan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from typing import Final
 
@@ -20,10 +19,8 @@ from build_pytorch.compare.measurement import MeasuredSetting
 from build_pytorch.compare.ratio_statistics import Estimate
 from build_pytorch.matrix import matrix_reader, selection
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.results import evidence
-from build_pytorch.results.evidence import subject_of
-from build_pytorch.results.ledger import Tested, Verdict
-from build_pytorch.results.package_state import all_events
+from build_pytorch.results import evidence, ledger
+from build_pytorch.results.ledger import Event, Verdict, subject_of
 
 _COLOURS: Final = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.NOISY: "yellow"}
 _MEAN: Final = "geometric mean"
@@ -45,7 +42,7 @@ class WorkloadsDocument(Struct, frozen=True):
 class RecordedDocument(Struct, frozen=True):
     """The document of --show --json."""
 
-    comparisons: list[Tested]
+    comparisons: list[Event]
 
 
 def run(options: CompareOptions) -> int:
@@ -107,12 +104,8 @@ def _show_recorded(screen: Screen, matrix: Matrix, options: CompareOptions) -> i
     named = options.variants
     wanted = selection.select(matrix, named, options.release) if named else ()
     subjects = {subject_of(variant) for variant in wanted}
-    found = itertools.chain.from_iterable(all_events(options.root).values())
-    events = [
-        event
-        for event in found
-        if isinstance(event, Tested) and (not wanted or event.subject in subjects)
-    ]
+    found = ledger.read(options.root).events
+    events = [event for event in found if not wanted or event.subject in subjects]
     last = {(e.subject, e.compared.machine, e.compared.against): e for e in events if e.compared}
     if options.json:
         print_json(RecordedDocument(list(last.values())), sys.stdout)

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from build_pytorch.base.console import grouped, shortened
 from build_pytorch.build.log_rules import RULES_BY_ID
-from build_pytorch.results.ledger import HOST, AnyEvent, Ended
-from build_pytorch.results.package_state import PackageState
+from build_pytorch.results.ledger import HOST, Event
+from build_pytorch.results.package_state import TEST_NAMES, PackageState
 
 _PLACE: Final = re.compile(r"^\S+?(?:[:(]\d+[):,\d]*)*: (?=(?:fatal |catastrophic )?error\b)")
 """The file and the place in it with which a compiler begins an error."""
@@ -30,9 +30,9 @@ class Failure(Struct, frozen=True, kw_only=True):
     packages: tuple[str, ...]  #: ids, the latest first
 
 
-def machine_of(event: AnyEvent) -> str:
+def machine_of(event: Event) -> str:
     """Return the remote builder of a build, else the machine that wrote the event."""
-    return (event.where if isinstance(event, Ended) else "") or event.host
+    return event.where or event.host
 
 
 def place(machine: str) -> str:
@@ -42,11 +42,9 @@ def place(machine: str) -> str:
 
 def failure_of(state: PackageState) -> Failure | None:
     """Return why a build, or a test of its result, failed last; None if neither did."""
-    test = state.smoke_test if state.failure == "smoke test" else state.inspection
-    event = state.last if state.failure == "build" else test
-    if not (event and state.failure):
+    if not (event := state.failure):
         return None
-    if isinstance(event, Ended):
+    if event.event == "ended":
         rule = RULES_BY_ID.get(event.cause)
         cause = event.cause
         said = _PLACE.sub("", event.message)
@@ -54,7 +52,7 @@ def failure_of(state: PackageState) -> Failure | None:
             said = f"{said}, and {_UNNAMED}" if said else _UNNAMED
         reason = rule.meaning if rule else said
     else:
-        cause, reason = state.failure, event.reason or "see its report"
+        cause, reason = TEST_NAMES[event.by or "smoke"], event.reason or "see its report"
     return Failure(
         cause=cause,
         reason=shortened(reason, _LONGEST),

@@ -13,7 +13,6 @@ from build_pytorch.base.console import print_json, visible, write
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
 from build_pytorch.cli.commands import LogOptions
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.results.ledger import Ended
 from build_pytorch.results.package_selection import chosen_package, last_log
 
 
@@ -38,7 +37,7 @@ def run(options: LogOptions) -> int:
         reason = getattr(error, "strerror", None) or error
         raise BuildPytorchError(f"{path}: cannot be read: {reason}") from None
     if options.json:
-        outcome = build.outcome if isinstance(build, Ended) else "not ended"
+        outcome = build.outcome or "not ended"
         print_json(LogDocument(package.id, path, len(data), build.at, outcome), sys.stdout)
         return EXIT_OK
     text = data.decode(errors="replace").expandtabs()

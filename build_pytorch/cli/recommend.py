@@ -33,7 +33,7 @@ def run(options: RecommendOptions) -> int:
 def _measurements(states: Iterable[PackageState]) -> Iterator[Measurement]:
     """Yield what comparisons of current recipes found, as the ledger has it."""
     for state in states:
-        for event in state.comparisons:
+        for event in state.of_recipe("tested"):
             if facts := event.compared:
                 yield Measurement(
                     package=state.package.id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from msgspec import Struct, convert, to_builtins
 
@@ -24,9 +24,9 @@ from build_pytorch.matrix.tables import (
     GpuArchitecture,
     Release,
 )
-from build_pytorch.results.ledger import Ended, Published, Tested
+from build_pytorch.results.ledger import Event, TestKind
 from build_pytorch.results.package_selection import chosen_package
-from build_pytorch.results.package_state import BuiltState, PackageState, package_states
+from build_pytorch.results.package_state import Mark, PackageState, Steps, package_states
 
 _COLUMN: Final = 11
 
@@ -40,18 +40,15 @@ class ShownRecipe(Struct, frozen=True, kw_only=True):
 
 
 class ShownState(Struct, frozen=True, kw_only=True):
-    """What is known of the recipe's result: fields of `PackageState`."""
+    """What is known of the recipe's result."""
 
     digest: str
     output: str
-    stale: str
-    unknown: str
-    smoke_test: Tested | None
-    inspection: Tested | None
-    comparison: Tested | None
+    steps: Steps
+    tests: dict[str, Event]
     missing_evidence: str
-    publication: Published | None
-    last: Ended | None
+    publication: Event | None
+    last: Event | None
     log: str
 
 
@@ -106,7 +103,7 @@ def run(options: ShowOptions) -> int:
 
 
 def _document(matrix: Matrix, state: PackageState, recipe: Change) -> ShowDocument:
-    package, variant = state.package, state.variant
+    package, variant = state.package, state.package.variant
     return ShowDocument(
         variant=package.id,
         package=package.package,
@@ -133,9 +130,24 @@ def _document(matrix: Matrix, state: PackageState, recipe: Change) -> ShowDocume
         rules_ended=_ended(matrix, variant),
         max_jobs=variant.release.build.max_jobs,
         missing_hashes=package.untaken_hashes,
-        state=convert(state, ShownState, from_attributes=True),
+        state=ShownState(
+            digest=state.digest,
+            output=state.output,
+            steps=state.steps,
+            tests=_tests(state),
+            missing_evidence=state.missing_evidence,
+            publication=state.publication,
+            last=state.last,
+            log=state.log,
+        ),
         commands=_commands(matrix, state),
     )
+
+
+def _tests(state: PackageState) -> dict[str, Event]:
+    """Return the tests that count for the recipe, by kind."""
+    tests = {kind: state.test(kind) for kind in get_args(TestKind)}
+    return {kind: test for kind, test in tests.items() if test}
 
 
 def _ended(matrix: Matrix, variant: Variant) -> tuple[str, ...]:
@@ -169,7 +181,7 @@ def _print(
     screen.line(screen.paint(state.package.id, "bold"))
     for name, text in [
         *_facts(matrix, state.package, recipe, verbose=verbose),
-        *_rules(matrix, state.variant, verbose=verbose),
+        *_rules(matrix, state.package.variant, verbose=verbose),
         *_results(state),
     ]:
         screen.fold(f"  {name:<{_COLUMN}}", text, indent=_COLUMN + 2)
@@ -233,24 +245,22 @@ def _source(source: str) -> str:
 def _results(state: PackageState) -> Iterator[tuple[str, str]]:
     """Yield what is known of the result, its evidence and the last build."""
     results = {
-        BuiltState.YES: state.output,
-        BuiltState.ELSEWHERE: f"not here; in {state.elsewhere}",
-        BuiltState.STALE: f"{state.stale}, built from another recipe",
-        BuiltState.UNKNOWN: f"{state.unknown}, built from an unknown recipe",
+        Mark.YES: state.output,
+        Mark.ELSEWHERE: "not here; published",
+        Mark.OUTDATED: f"{state.link}, built from another recipe",
+        Mark.UNKNOWN: f"{state.link}, built from an unknown recipe",
     }
     yield "result", results.get(state.built, "not built from this recipe")
     if missing := state.package.untaken_hashes:
         names = ", ".join(name for name, _ in missing)
         yield "", f"cannot be built: no hash for {names}; run `invoke prefetch`"
-    tests = {"smoke": state.smoke_test, "inspect": state.inspection, "compare": state.comparison}
-    for name, test in tests.items():
-        if test:
-            why = f": {test.reason}" if test.reason else ""
-            yield name, f"{test.outcome} at {test.at}{why}; {test.report}"
+    for name, test in _tests(state).items():
+        why = f": {test.reason}" if test.reason else ""
+        yield name, f"{test.outcome} at {test.at}{why}; {test.report}"
     if state.output and state.missing_evidence:
         yield "evidence", state.missing_evidence
     if published := state.publication:
         yield "published", f"at {published.at} to {published.organization or 'your account'}"
     if last := state.last:
         cause = f" ({last.cause})" if last.cause else ""
-        yield "last build", f"{last.outcome} at {last.at}{cause}; {state.log}"
+        yield "last build", f"{last.outcome or last.event} at {last.at}{cause}; {state.log}"

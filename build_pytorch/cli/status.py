@@ -35,25 +35,18 @@ from build_pytorch.cli.failures import (
 )
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import CompanionPackage
+from build_pytorch.results import ledger
 from build_pytorch.results.package_selection import chosen_states
-from build_pytorch.results.package_state import (
-    BuiltState,
-    EvidenceState,
-    OverallState,
-    PackageState,
-    PublishedState,
-    all_events,
-    moment,
-)
+from build_pytorch.results.package_state import Mark, PackageState, Steps, moment
 
 _FEW: Final = 12  #: packages that are listed without being asked for
 _MOST_LINES: Final = 12  #: of the overview
 _COLOURS: Final = {
-    OverallState.FAILED: "red",
-    OverallState.NOT_BUILT: "dim",
-    OverallState.IMPOSSIBLE: "dim",
-    OverallState.PUBLISHED: "green",
-    OverallState.TESTED: "green",
+    Mark.FAILED: "red",
+    Mark.NOT_BUILT: "dim",
+    Mark.IMPOSSIBLE: "dim",
+    Mark.PUBLISHED: "green",
+    Mark.TESTED: "green",
 }
 
 
@@ -62,20 +55,15 @@ class StatusRow(Struct, frozen=True, kw_only=True):
 
     variant: str  #: id of the package
     package: str
-    state: OverallState
+    state: Mark
     cause: str  #: why it failed: id of the log rule, `smoke test`, `inspection`
     reason: str  #: what went wrong, or why no machine can run it
     at: str  #: when it got into this state, in UTC; empty: never built
     machine: str  #: where
     seconds: float | None  #: how long the last build took, or the present one takes so far
-    built: BuiltState
-    inspect: EvidenceState
-    smoke: EvidenceState
-    compare: str
-    published: PublishedState
+    steps: Steps
     recipe: str  #: path
     output: str  #: store path of the result
-    elsewhere: str  #: where the result is, if not here: `Flox: NAME`
     log: str  #: path of the log of the last build
 
 
@@ -83,26 +71,28 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     """What --json prints."""
 
     at: str
-    totals: dict[OverallState, int]  #: of variants
+    totals: dict[Mark, int]  #: of variants
     failures: tuple[Failure, ...]
     next: tuple[str, ...]  #: commands
     variants: tuple[StatusRow, ...]
     companions: tuple[StatusRow, ...]  #: those that are named, or that the ledger knows
+    skipped: int  #: lines of the ledger that could not be read
 
 
 def run(options: StatusOptions) -> int:
     """Print the state of packages. Raises BuildPytorchError for a wrong selection."""
     matrix, now = matrix_reader.load(options.root), datetime.now(UTC)
-    events = all_events(options.root)
-    states = chosen_states(matrix, options.selection, events)
+    history = ledger.read(options.root)
+    states = chosen_states(matrix, options.selection, history)
     failures = failures_by_cause(states)
     document = StatusDocument(
         at=now.isoformat(timespec="seconds"),
-        totals=_totals([state for state in states if state.package is state.variant]),
+        totals=_totals([state for state in states if state.package is state.package.variant]),
         failures=failures,
         next=tuple(_next(states, failures)),
-        variants=tuple(_row(s, now) for s in states if s.package is s.variant),
-        companions=tuple(_row(s, now) for s in states if s.package is not s.variant),
+        variants=tuple(_row(s, now) for s in states if s.package is s.package.variant),
+        companions=tuple(_row(s, now) for s in states if s.package is not s.package.variant),
+        skipped=history.skipped,
     )
     screen = Screen(sys.stdout)
     if options.json:
@@ -116,10 +106,10 @@ def run(options: StatusOptions) -> int:
 
 
 def _row(state: PackageState, now: datetime) -> StatusRow:
-    package, failure, begun = state.package, failure_of(state), state.unfinished
+    package, failure, build = state.package, failure_of(state), state.last
     last = state.events[-1] if state.events else None
-    seconds = state.last.seconds if state.last else None
-    if state.is_building and begun and (since := moment(begun.at)):
+    seconds = build.seconds if build and build.event == "ended" else None
+    if state.built is Mark.BUILDING and build and (since := moment(build.at)):
         seconds = round((now - since).total_seconds(), 3)
     return StatusRow(
         variant=package.id,
@@ -130,21 +120,16 @@ def _row(state: PackageState, now: datetime) -> StatusRow:
         at=failure.at if failure else last.at if last else "",
         machine=failure.machines[0] if failure else machine_of(last) if last else "",
         seconds=seconds,
-        built=state.built,
-        inspect=state.inspect,
-        smoke=state.smoke,
-        compare=state.compare_label,
-        published=state.published,
+        steps=state.steps,
         recipe=package.path,
         output=state.output,
-        elsewhere=state.elsewhere,
-        log=state.newest_log,
+        log=state.log,
     )
 
 
-def _totals(states: Sequence[PackageState]) -> dict[OverallState, int]:
+def _totals(states: Sequence[PackageState]) -> dict[Mark, int]:
     found = Counter(state.overall for state in states)
-    return {state: found[state] for state in OverallState if state in found}
+    return {state: found[state] for state in Mark if state in found}
 
 
 def _next(states: Sequence[PackageState], failures: Sequence[Failure]) -> list[str]:
@@ -155,18 +140,18 @@ def _next(states: Sequence[PackageState], failures: Sequence[Failure]) -> list[s
     if failures:
         is_test = failures[0].cause in {"smoke test", "inspection"}
         command = "show" if is_test else "diagnose"
-        failed = (state for state in states if state.overall is OverallState.FAILED)
-        is_here = not all(wrong_cpu(state.variant) for state in failed)
+        failed = (state for state in states if state.overall is Mark.FAILED)
+        is_here = not all(wrong_cpu(state.package.variant) for state in failed)
         again = ["invoke build --failed"] if is_here else []
         return [f"invoke {command} {failures[0].packages[0]}", *again]
-    if OverallState.BUILT in by_state:
+    if Mark.BUILT in by_state:
         return ["invoke inspect --state built"]
-    if OverallState.INTERRUPTED in by_state or OverallState.OUTDATED in by_state:
+    if Mark.INTERRUPTED in by_state or Mark.OUTDATED in by_state:
         return ["invoke build --state interrupted --state outdated"]
-    if OverallState.TESTED in by_state:
+    if Mark.TESTED in by_state:
         return ["invoke publish --state tested"]
-    if OverallState.NOT_BUILT in by_state:
-        return ["invoke recommend", f"invoke build {by_state[OverallState.NOT_BUILT][0]}"]
+    if Mark.NOT_BUILT in by_state:
+        return ["invoke recommend", f"invoke build {by_state[Mark.NOT_BUILT][0]}"]
     return []
 
 
@@ -179,11 +164,13 @@ def _overview(states: Sequence[PackageState], document: StatusDocument, now: dat
         counts = ", ".join(f"{number} {state}" for state, number in totals)
         head += folded(f"{counted(len(of_kind), noun)}: ", counts) if of_kind else []
     rows = (*document.variants, *document.companions)
-    if running := [row for row in rows if row.state is OverallState.BUILDING]:
+    if running := [row for row in rows if row.state is Mark.BUILDING]:
         ids = some([f"{row.variant} ({clock(row.seconds or 0)})" for row in running])
         tail.append(shortened(f"running: {ids}", WIDTH))
     if missing := [state.package.path for state in states if not state.digest]:
         tail.append(f"{counted(len(missing), 'recipe')} missing or unreadable: {missing[0]}")
+    if document.skipped:
+        tail.append(f"{counted(document.skipped, 'line')} of {ledger.FILE} cannot be read")
     tail += [f"next: {command}" for command in document.next]
     left = _MOST_LINES - len(head) - len(tail)
     shown = document.failures if 2 * len(document.failures) <= left else ()
@@ -221,15 +208,14 @@ def _print_table(screen: Screen, rows: Sequence[StatusRow], now: datetime) -> No
         took = "" if row.seconds is None else clock(row.seconds)
         state = screen.paint(row.state, _COLOURS.get(row.state, "yellow"))
         state += " " * (states - len(row.state))
-        notes = row.cause or row.reason if row.state is OverallState.FAILED else _tests(row)
+        notes = row.cause or row.reason if row.state is Mark.FAILED else _tests(row)
         notes = shortened(visible(notes), max(WIDTH - len(head), len("...")))
         screen.line(f"{row.variant:<{ids}}  {state}  {age:>7}  {took:>8}  {notes}".rstrip())
 
 
 def _tests(row: StatusRow) -> str:
-    steps = {"inspect": row.inspect, "smoke": row.smoke}
-    tested = {n: s for n, s in steps.items() if s is not EvidenceState.NONE}
-    done = [n if s is EvidenceState.PASSED else f"{n} {s}" for n, s in tested.items()]
-    done += [f"compare {row.compare}"] if row.compare != "-" else []
-    done += [f"in {row.elsewhere}"] if row.elsewhere else []
+    steps = row.steps
+    tests = {"inspect": steps.inspected, "smoke": steps.tested, "compare": steps.compared}
+    done = [n if s is Mark.PASSED else f"{n} {s}" for n, s in tests.items() if s is not Mark.NO]
+    done += ["in the catalog"] if steps.built is Mark.ELSEWHERE else []
     return ", ".join(done)

@@ -1,23 +1,23 @@
-"""Evidence: the recipe that a result was built from, and tests recorded with their reports."""
+"""Evidence: the digest of a recipe, and tests of its result, recorded with their reports."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from build_pytorch.base import digest, files, outputs, paths
+from build_pytorch.base import digest, files, outputs
 from build_pytorch.matrix.model import Package
+from build_pytorch.nix import derivations
 from build_pytorch.nix.source_text import without_comments
 from build_pytorch.results import ledger
 from build_pytorch.results.artefacts import Artefact
-from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, Tested
+from build_pytorch.results.ledger import ComparedFacts, Event, TestKind, subject_of
 
 _NIX_FILE: Final = re.compile(r"(?<![\w./])\.{1,2}/[\w./+-]*\.nix\b")
 """A relative path in Nix code."""
@@ -25,44 +25,29 @@ _NIX_FILE: Final = re.compile(r"(?<![\w./])\.{1,2}/[\w./+-]*\.nix\b")
 _Result = TypeVar("_Result", bound=msgspec.Struct)
 
 
-def subject_of(package: Package) -> tuple[str, str]:
-    """Return the release and the name that a package has in events of the ledger."""
-    return package.release_name, package.short_id
+def recipe_files(root: Path, package: Package) -> list[str]:
+    """Return the path of a recipe and those of the Nix files that it names. Raises OSError."""
+    recipe = files.read_below(root, package.path, files.LARGEST_TEXT)
+    if b"./" not in recipe:  # recipes of variants name no file; to parse them takes longer
+        return [package.path]
+    named = _NIX_FILE.findall(without_comments(recipe.decode(errors="replace")))
+    paths = (os.path.normpath(f"{package.folder}/{path}") for path in named)
+    return list(dict.fromkeys([package.path, *paths]))
 
 
 def recipe_digest(root: Path, package: Package) -> str:
-    """Return the digest of a recipe, or "" if a file cannot be read.
+    """Return the digest of a recipe and of the files that it names, or "" if one is unreadable.
 
-    It covers the files that the recipe imports, such as those of a companion.
+    A local checkout of CUDA packages, which nobody else has, makes it another recipe.
     """
     try:
-        first = _read(root, package.path)
-        others = [_read(root, path) for path in _imported(package, first)]
+        names = recipe_files(root, package)
+        texts = [files.read_below(root, name, files.LARGEST_TEXT) for name in names]
     except OSError:
         return ""
-    return digest.of_bytes(b"\0".join([first, *others]))
-
-
-def _imported(package: Package, recipe: bytes) -> list[str]:
-    if b"./" not in recipe:  # recipes of variants name no file; to parse them takes longer
-        return []
-    text = without_comments(recipe.decode(errors="replace"))
-    named = (os.path.normpath(f"{package.folder}/{path}") for path in _NIX_FILE.findall(text))
-    return [path for path in dict.fromkeys(named) if path != package.path]
-
-
-def _read(root: Path, path: str) -> bytes:
-    return files.read_below(root, path, files.LARGEST_TEXT)
-
-
-def recipe_files(root: Path, packages: Iterable[Package]) -> list[str]:
-    """Return the paths of recipes and of the Nix files that they name, each once."""
-    found: dict[str, None] = {}
-    for package in packages:
-        found[package.path] = None
-        with contextlib.suppress(OSError):
-            found |= dict.fromkeys(_imported(package, _read(root, package.path)))
-    return list(found)
+    if checkout := derivations.local_checkout(package.variant):
+        texts.append(os.fsencode(checkout))
+    return digest.of_bytes(b"\0".join(texts))
 
 
 def unknown_recipe(package: Package) -> str:
@@ -76,9 +61,9 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     package: Package | None,
     artefact: Artefact | None,
     *,
-    test: ledger.TestKind,
+    test: TestKind,
     result: _Result,
-    compared: ledger.ComparedFacts | None = None,
+    compared: ComparedFacts | None = None,
 ) -> _Result:
     """Save the report of a test and add a line to the ledger.
 
@@ -89,17 +74,15 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     """
     moment, found = ledger.now(), msgspec.to_builtins(result)
     stamp = moment.partition("+")[0].replace(":", "").replace(".", "-")
-    name = package.attribute if package else "other"
-    report = f"{paths.STATE}/{ledger.REPORTS}/{test}-{name}-{stamp}Z.json"
+    report = f"{ledger.REPORTS}/{test}-{package.attribute if package else 'other'}-{stamp}Z.json"
     origin = event = None
     if package and artefact:
-        events = [e for e in Ledger(root).events() if e.subject == subject_of(package)]
+        events = [e for e in ledger.read(root).events if e.subject == subject_of(package)]
         origin = origin_of(events, recipe_digest(root, package), str(artefact.output))
     if package and artefact and origin is not None and found["outcome"] != "not run":
-        event = Tested(
-            at=moment,
-            release=package.release_name,
-            variant=package.short_id,
+        event = ledger.event_of(
+            package,
+            "tested",
             digest=origin,
             by=test,
             outcome=found["outcome"],
@@ -115,21 +98,15 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
         outputs.make_state(root)
         files.write_all(root, {report: whole})
     if event:
-        Ledger(root).append(event)
+        ledger.append(root, event)
     return replace(result, **added)
 
 
-def origin_of(events: Sequence[AnyEvent], current: str, output: str) -> str | None:
+def origin_of(events: Iterable[Event], current: str, output: str) -> str | None:
     """Return the digest of the recipe that a store path was built from, or None if unknown.
 
     `events` are those of one package. Several recipes have the same output if they differ in
     comments only: then the digest is the `current` one if it is among them, else the last.
     """
-    recipes = [build.digest for build in builds_of(events, output)]
+    recipes = [event.digest for event in events if output in event.outputs]
     return current if current in recipes else recipes[-1] if recipes else None
-
-
-def builds_of(events: Sequence[AnyEvent], output: str) -> list[Ended]:
-    """Return the builds that yielded a store path."""
-    ended = [event for event in events if isinstance(event, Ended) and event.outcome == "built"]
-    return [build for build in ended if output in build.outputs]

@@ -1,7 +1,7 @@
 """The ledger: an append-only file of JSON lines, one for each event of a package.
 
-Every line is synced to disk before `append` returns. Torn and unknown lines are skipped,
-unknown keys ignored.
+A line is written at once, under a lock, and synced to disk. Torn and unknown lines are skipped and
+counted, unknown keys ignored: `cat` or Git (`merge=union`) may add lines of other machines.
 """
 
 from __future__ import annotations
@@ -10,27 +10,30 @@ import contextlib
 import fcntl
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from build_pytorch.base import files, outputs, paths
 from build_pytorch.base.errors import WriteError
+from build_pytorch.matrix.model import Package
 
-FILE: Final = "ledger.jsonl"
+FILE: Final = f"{paths.STATE}/ledger.jsonl"
+LOGS: Final = f"{paths.STATE}/logs"
+REPORTS: Final = f"{paths.STATE}/reports"
 HOST: Final = platform.node()  #: this machine
-_NAME: Final = f"{paths.STATE}/{FILE}"
-LOGS: Final = "logs"
-REPORTS: Final = "reports"
 
+EventKind = Literal["started", "ended", "tested", "published"]
 TestKind = Literal["smoke", "inspect", "compare"]
 TestOutcome = Literal["passed", "failed", "skipped", "compatible"]
 """compatible: passed on a GPU of another architecture than the variant's."""
+BuildEnd = Literal["built", "failed", "stopped", "interrupted"]
+"""stopped: a log rule ended the build because it could only fail."""
 
 
 class Verdict(StrEnum):
@@ -42,57 +45,7 @@ class Verdict(StrEnum):
     EQUAL = "no difference"
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
-    """One line of the ledger. `at` is UTC (ISO 8601), `digest` that of the recipe at that time."""
-
-    at: str
-    release: str
-    variant: str
-    digest: str
-    host: str = ""
-    """The machine that wrote the line; `append` fills it in."""
-
-    @property
-    def subject(self) -> tuple[str, str]:
-        """The release and the package."""
-        return self.release, self.variant
-
-
-class Started(Event, tag="started", frozen=True, kw_only=True, omit_defaults=True):
-    """A build started; the line that ends it has the same `attempt`. `log` is below the root."""
-
-    attempt: str
-    backend: str
-    derivation: str = ""
-    log: str = ""
-    cores: int = 0
-
-
-class Ended(Event, tag="ended", frozen=True, kw_only=True, omit_defaults=True):
-    """A build ended. A killed run leaves no such line."""
-
-    attempt: str
-    outcome: Literal["built", "failed", "stopped", "interrupted"]
-    """stopped: a log rule ended the build because it could only fail."""
-    seconds: float
-    outputs: tuple[str, ...] = ()
-    """Store paths."""
-    cause: str = ""
-    """Id of the log rule that names the failure."""
-    message: str = ""
-    steps: int = 0
-    """Number of ninja steps."""
-    where: str = ""
-    """The remote builder; empty for this machine."""
-    cache_hits: int = 0
-    """Objects from a compiler cache; 0 without one, and if the build did not get that far."""
-    cache_misses: int = 0
-    """Objects that a build with a compiler cache compiled itself."""
-    local_packages: str = ""
-    """The local checkout that CUDA packages came from; nobody else could build this result."""
-
-
-class ComparedFacts(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedFacts(Struct, frozen=True, kw_only=True):
     """What a result was compared with, on which class of machine, and how fast it is.
 
     `ratios`: geometric means of the time of the result / the other time, by setting, and their
@@ -105,72 +58,108 @@ class ComparedFacts(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: dict[str, Verdict] = {}
 
 
-class Tested(Event, tag="tested", frozen=True, kw_only=True, omit_defaults=True):
-    """`output` was smoke-tested, inspected or compared. `report` is below the root.
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the ledger: a build started or ended, a test, or a publication."""
 
-    A comparison failed if the result is slower, and was skipped if it is too noisy to tell.
-    """
-
-    by: TestKind
-    outcome: TestOutcome
-    output: str
-    reason: str = ""
-    report: str = ""
-    compared: ComparedFacts | None = None
-
-
-class Published(Event, tag="published", frozen=True, kw_only=True, omit_defaults=True):
-    """A package was published, perhaps without a recorded smoke test or inspection that passed."""
-
-    organization: str = ""
+    event: EventKind
+    at: str  #: UTC, ISO 8601
+    release: str
+    variant: str  #: name of the package inside its release
+    digest: str  #: of the recipe: evidence counts for it, and for no other
+    host: str = ""  #: the machine that wrote the line; `append` fills it in
+    # A build that started; the line that ends it has the same `attempt`. A killed run leaves none.
+    attempt: str = ""
+    backend: str = ""
+    derivation: str = ""
+    log: str = ""  #: path below the root
+    cores: int = 0
+    # A build that ended, or a test. A comparison failed if the result is slower.
+    outcome: BuildEnd | TestOutcome | None = None
+    seconds: float = 0.0
+    outputs: tuple[str, ...] = ()  #: store paths
+    cause: str = ""  #: id of the log rule that names the failure
+    message: str = ""
+    fails_again: bool = False  #: the fault is in the recipe
+    steps: int = 0  #: of ninja
+    where: str = ""  #: the remote builder; empty for this machine
+    cache_hits: int = 0  #: objects that came from the compiler cache
+    cache_misses: int = 0  #: objects that a build with a compiler cache compiled
+    # A test of `output`.
+    by: TestKind | None = None
     output: str = ""
+    reason: str = ""
+    report: str = ""  #: path below the root
+    compared: ComparedFacts | None = None
+    # A publication of `output`.
+    organization: str = ""  #: empty: the user's own account
     without_evidence: bool = False
 
+    def __post_init__(self) -> None:
+        """Raise ValueError if an event lacks what the others of its kind have."""
+        if self.event in {"ended", "tested"} and not self.outcome:
+            raise ValueError("no outcome")
+        if self.event == "tested" and not self.by:
+            raise ValueError("no test")
 
-AnyEvent = Started | Ended | Tested | Published
-
-Events = Mapping[tuple[str, str], Sequence[AnyEvent]]
-"""Events by release and name, oldest first."""
-
-_DECODER: Final = msgspec.json.Decoder(AnyEvent)
+    @property
+    def subject(self) -> tuple[str, str]:
+        """The release and the package."""
+        return self.release, self.variant
 
 
-class Ledger:
-    """The ledger of one checkout."""
+class History(Struct, frozen=True):
+    """The lines of a ledger that could be read, oldest first, and the number of the others."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.path = root / _NAME
+    events: list[Event]
+    skipped: int
 
-    def append(self, event: AnyEvent) -> None:
-        """Add a line of this machine and sync it to disk. Raises WriteError."""
-        line = msgspec.json.encode(replace(event, host=event.host or HOST)) + b"\n"
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-        with files.write_errors(self.path):
-            outputs.make_state(self.root)
-            with os.fdopen(files.open_below(self.root, _NAME, flags), "rb+", buffering=0) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                size = file.seek(0, os.SEEK_END)
-                if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-                    line = b"\n" + line  # the last line is incomplete after a power failure
-                while line:  # a full disk may take a part of it
-                    line = line[file.write(line) or 0 :]
-                os.fsync(file.fileno())
 
-    def events(self) -> Iterator[AnyEvent]:
-        """Yield every valid line of a ledger of any size, oldest first.
+def subject_of(package: Package) -> tuple[str, str]:
+    """Return the release and the name that a package has in events."""
+    return package.release_name, package.short_id
 
-        Raises WriteError if the file exists and cannot be read.
-        """
-        try:
-            with os.fdopen(files.open_below(self.root, _NAME), "rb") as file:
-                while line := file.readline(files.LARGEST_TEXT):
-                    with contextlib.suppress(msgspec.DecodeError, ValueError, RecursionError):
-                        yield _DECODER.decode(line)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise WriteError(f"{self.path}: cannot be read: {error.strerror}") from None
+
+def event_of(package: Package, event: EventKind, *, digest: str, **fields: object) -> Event:
+    """Return an event of a package that happens now. `fields` are those of its kind."""
+    release, variant = subject_of(package)
+    common = {"event": event, "at": now(), "release": release, "variant": variant}
+    return msgspec.convert({**common, "digest": digest, **fields}, Event)
+
+
+def append(root: Path, event: Event) -> None:
+    """Add a line of this machine and sync it to disk. Raises WriteError."""
+    line = msgspec.json.encode(replace(event, host=event.host or HOST)) + b"\n"
+    with files.write_errors(root / FILE):
+        outputs.make_state(root)
+        descriptor = files.open_below(root, FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        with os.fdopen(descriptor, "rb+", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            size = file.seek(0, os.SEEK_END)
+            if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+                line = b"\n" + line  # the last line is incomplete after a power failure
+            while line:  # a full disk may take a part of it
+                line = line[file.write(line) or 0 :]
+            os.fsync(file.fileno())
+
+
+def read(root: Path) -> History:
+    """Return what the ledger of a checkout says. Raises WriteError if it cannot be read."""
+    decoder, events, skipped, is_start = msgspec.json.Decoder(Event), [], 0, True
+    try:
+        with os.fdopen(files.open_below(root, FILE), "rb") as file:
+            while line := file.readline(files.LARGEST_TEXT):
+                try:
+                    events.append(decoder.decode(line))
+                except (msgspec.DecodeError, ValueError, RecursionError):
+                    skipped += is_start and bool(line.strip())
+                is_start = line.endswith(b"\n")  # a longer line comes in pieces
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise WriteError(f"{root / FILE}: cannot be read: {error.strerror}") from None
+    if len({event.host for event in events}) > 1:
+        events.sort(key=lambda event: event.at)
+    return History(events, skipped)
 
 
 def now() -> str:
@@ -179,8 +168,9 @@ def now() -> str:
 
 
 def only_run(root: Path) -> contextlib.AbstractContextManager[None]:
-    """Hold the lock of the one run that builds or publishes in a checkout. Raises WriteError.
+    """Hold the lock of the one run that builds or publishes in a checkout.
 
     Two builds would use memory that each counts on, two publications publish a result twice.
+    Raises WriteError with the process that holds the lock.
     """
     return outputs.exclusive_lock(root, "builds.lock", "builds or publishes")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.base.errors import BuildPytorchError, NothingSelectedError
 from build_pytorch.matrix.field_types import listed
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import Selection, on_hardware, select_packages
-from build_pytorch.results.ledger import HOST, Ended, Events, Started
-from build_pytorch.results.package_state import PackageState, all_events, package_states
+from build_pytorch.results import ledger
+from build_pytorch.results.ledger import HOST, Event, History, subject_of
+from build_pytorch.results.package_state import PackageState, package_states
 
 
 def chosen_packages(
@@ -19,14 +20,15 @@ def chosen_packages(
     """Return the selected packages in matrix order, the variants first.
 
     `companions` are names of companions to add for each variant. Raises BuildPytorchError for a
-    wrong name, and if no package is in a wanted state; WriteError if the ledger cannot be read.
+    wrong name, NothingSelectedError if no package is in a wanted state, WriteError if the ledger
+    cannot be read.
     """
     if not selection.state:
         return _named(matrix, selection, companions)
-    found = [state.package for state in chosen_states(matrix, selection, all_events(matrix.root))]
-    if not found:
-        raise BuildPytorchError(f"no package has the state {' or '.join(selection.state)}")
-    names = [f"{package.release_name}/{package.short_id}" for package in found]
+    states = chosen_states(matrix, selection, ledger.read(matrix.root))
+    names = [f"{s.package.release_name}/{s.package.short_id}" for s in states]
+    if not names:
+        raise NothingSelectedError(f"no package has the state {' or '.join(selection.state)}")
     return select_packages(matrix, names, companions=companions)
 
 
@@ -44,13 +46,13 @@ def chosen_package(matrix: Matrix, selection: Selection) -> Package:
     return selected[0]
 
 
-def last_log(matrix: Matrix, package: Package) -> tuple[str, Started | Ended]:
+def last_log(matrix: Matrix, package: Package) -> tuple[str, Event]:
     """Return the path of the last log of a package, and the end or else the start of that build.
 
     Raises BuildPytorchError if it is not here.
     """
     state = package_states(matrix.root, [package])[package.id]
-    build, path = state.unfinished or state.last, state.newest_log
+    build, path = state.last, state.log
     if not build:
         raise BuildPytorchError(f"{package.id}: the ledger has no build of it")
     if not os.path.lexists(matrix.root / path):
@@ -60,18 +62,21 @@ def last_log(matrix: Matrix, package: Package) -> tuple[str, Started | Ended]:
     return path, build
 
 
-def chosen_states(matrix: Matrix, selection: Selection, events: Events) -> list[PackageState]:
+def chosen_states(matrix: Matrix, selection: Selection, history: History) -> list[PackageState]:
     """Return the states of selected packages, and of their companions that the ledger names.
 
     Patterns select alone: companions that they do not name are left out. The list may be empty.
     Raises as `chosen_packages`.
     """
-    packages, wanted = _named(matrix, selection), selection.state
-    chosen = {package.path for package in packages}
-    others = [each for each in matrix.companions if each.variant.path in chosen]
-    companions = () if selection.variants else others
-    known = package_states(matrix.root, packages, companions, events)
-    return [s for s in known.values() if not wanted or s.overall.replace(" ", "-") in wanted]
+    packages, wanted = list(_named(matrix, selection)), selection.state
+    if not selection.variants:
+        chosen = {package.path for package in packages}
+        known = {event.subject for event in history.events}
+        packages += [
+            c for c in matrix.companions if c.variant.path in chosen and subject_of(c) in known
+        ]
+    states = package_states(matrix.root, packages, history).values()
+    return [s for s in states if not wanted or s.overall.replace(" ", "-") in wanted]
 
 
 def _named(

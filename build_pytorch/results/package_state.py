@@ -1,80 +1,35 @@
-"""The state of packages: recipe, verification, build, tests, publication. One label for each.
+"""The state of packages: six steps from the recipe to its publication.
 
-`status`, `show` and `publish` print what stands here, and decide nothing again.
+Whether a package is built, and whether its build would fail again, is decided here alone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Final
 
+import psutil
 from msgspec import Struct
 
-from build_pytorch.base import paths
 from build_pytorch.base.console import grouped
-from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.matrix.model import Package
 from build_pytorch.nix.store import valid_paths
-from build_pytorch.results import artefacts
-from build_pytorch.results.evidence import (
-    builds_of,
-    origin_of,
-    recipe_digest,
-    subject_of,
-)
-from build_pytorch.results.ledger import (
-    HOST,
-    LOGS,
-    AnyEvent,
-    Ended,
-    Events,
-    Ledger,
-    Published,
-    Started,
-    Tested,
-    TestKind,
-)
+from build_pytorch.results import artefacts, ledger
+from build_pytorch.results.evidence import origin_of, recipe_digest
+from build_pytorch.results.ledger import HOST, Event, EventKind, History, TestKind, subject_of
 
-_Event = TypeVar("_Event", bound=AnyEvent)
+TEST_NAMES: Final[dict[TestKind, str]] = {"smoke": "smoke test", "inspect": "inspection"}
+"""The tests that are evidence, as people call them."""
 
 
-class BuiltState(StrEnum):
-    """The result behind the link, and without one the last build."""
+class Mark(StrEnum):
+    """The value of a step, and the one state of a package, as they are printed."""
 
-    YES = "yes"
-    STALE = "stale"  #: of another recipe
-    UNKNOWN = "unknown"  #: the ledger has no recipe for it
-    FAILED = "failed"
-    STOPPED = "stopped"
-    INTERRUPTED = "interrupted"
-    ELSEWHERE = "elsewhere"  #: in the catalog of Flox
-    NO = "no"
-
-
-class EvidenceState(StrEnum):
-    """What a smoke test or an inspection of the current result found."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    COMPATIBLE = "compatible"
-    SKIPPED = "skipped"
-    NONE = "-"
-
-
-class PublishedState(StrEnum):
-    """Whether a result of the current recipe was published."""
-
-    YES = "yes"
-    NO_EVIDENCE = "no evidence"
-    NO = "-"
-
-
-class OverallState(StrEnum):
-    """The one state that a package is in: the first that applies, in this order."""
-
+    # The states of a package: the first that applies, in this order.
     BUILDING = "building"
     FAILED = "failed"
     PUBLISHED = "published"
@@ -82,235 +37,192 @@ class OverallState(StrEnum):
     BUILT = "built"
     IMPOSSIBLE = "impossible-host"
     INTERRUPTED = "interrupted"
-    OUTDATED = "outdated"
+    OUTDATED = "outdated"  #: the result is of another recipe
     NOT_BUILT = "not built"
+    # Other values of steps.
+    YES = "yes"
+    STOPPED = "stopped"  #: by a log rule
+    UNKNOWN = "unknown"  #: the ledger has no recipe for the result
+    ELSEWHERE = "elsewhere"  #: in the catalog of Flox
+    PASSED = "passed"
+    COMPATIBLE = "compatible"  #: passed on a GPU of another architecture
+    SKIPPED = "skipped"
+    NO_EVIDENCE = "no evidence"  #: published without a passed test
+    NO = "-"
+
+
+class Steps(Struct, frozen=True, kw_only=True):
+    """How far a package is."""
+
+    recipe: Mark
+    built: Mark
+    inspected: Mark
+    tested: Mark
+    compared: Mark
+    published: Mark
 
 
 class PackageState(Struct, frozen=True, kw_only=True):
     """What is known of one variant or companion, and of its current recipe."""
 
     package: Package
-    digest: str
-    """Digest of the recipe; empty if a file cannot be read."""
-    output: str = ""
-    """Store path of the current recipe's result, if the result link leads to it."""
-    elsewhere: str = ""
-    """Where else the current recipe's result is: `Flox: NAME`."""
-    stale: str = ""
-    """Store path behind the link, if it was built from another recipe."""
-    unknown: str = ""
-    """Store path behind the link, if the ledger has no recipe for it."""
-    local_packages: str = ""
-    """The local checkout that its CUDA packages came from; such a result is not published."""
-    last: Ended | None = None
-    """The last build of any recipe."""
-    stopped_by: str = ""
-    """Id of the log rule that stopped the last build of the current recipe."""
-    smoke_test: Tested | None = None
-    inspection: Tested | None = None
-    comparison: Tested | None = None
-    publication: Published | None = None
-    organizations: tuple[str, ...] = ()
-    """Where the result is published; an empty name is the user's own account."""
-    events: tuple[AnyEvent, ...] = ()
-    """Every event of the package, of any recipe, oldest first."""
+    digest: str  #: of the recipe; empty if a file cannot be read
+    link: str = ""  #: store path behind the result link; empty if it leads nowhere
+    origin: str | None = None  #: digest of the recipe that `link` was built from, if known
+    events: tuple[Event, ...] = ()  #: of the package, for any recipe, oldest first
 
     @property
-    def variant(self) -> Variant:
-        """The variant; for a companion the one that it is for."""
-        return self.package.variant
+    def steps(self) -> Steps:
+        """The table of the six steps."""
+        blind = self.publication and self.publication.without_evidence
+        return Steps(
+            recipe=Mark.YES if self.digest else Mark.NO,
+            built=self.built,
+            inspected=self._tested("inspect"),
+            tested=self._tested("smoke"),
+            compared=self._tested("compare"),
+            published=Mark.NO_EVIDENCE if blind else Mark.YES if self.publication else Mark.NO,
+        )
+
+    def of_recipe(self, kind: EventKind) -> list[Event]:
+        """Return the events of a kind that name the current recipe, oldest first."""
+        return [e for e in self.events if e.event == kind and e.digest == self.digest]
+
+    @property
+    def output(self) -> str:
+        """Store path of the current recipe's result, if it is here and may be used."""
+        is_current = bool(self.digest) and self.origin == self.digest
+        return self.link if is_current and not self.stopped_by else ""
+
+    @property
+    def stopped_by(self) -> str:
+        """Id of the log rule that stopped the last build of the current recipe."""
+        return next((e.cause for e in self.of_recipe("ended")[-1:] if e.outcome == "stopped"), "")
+
+    @property
+    def is_built(self) -> bool:
+        """Whether there is a result of the current recipe, here or in the catalog of Flox."""
+        return bool(self.output or self.publication)
+
+    @property
+    def last(self) -> Event | None:
+        """The last build of any recipe: its end, or its start if no line says how it ended."""
+        return next((e for e in reversed(self.events) if e.event in {"started", "ended"}), None)
 
     @property
     def log(self) -> str:
         """Path of the log of the last build, below the root; empty without one."""
-        name = self.package.attribute
-        return f"{paths.STATE}/{LOGS}/{name}/{self.last.attempt}.log" if self.last else ""
+        folder = f"{ledger.LOGS}/{self.package.attribute}"
+        return f"{folder}/{self.last.attempt}.log" if self.last else ""
 
     @property
-    def newest_log(self) -> str:
-        """Path of the log of the last build, also of one that has not ended; empty without one."""
-        return self.unfinished.log if self.unfinished else self.log
+    def built(self) -> Mark:
+        """The result behind the link; without one, how the last build ended."""
+        last = self.last
+        if last and last.event == "started" and _is_alive(last):
+            return Mark.BUILDING
+        if self.is_built:
+            return Mark.YES if self.output else Mark.ELSEWHERE
+        if self.link:
+            return Mark.UNKNOWN if self.origin is None else Mark.OUTDATED
+        if last and last.event == "started":
+            return Mark.INTERRUPTED
+        return Mark(str(last.outcome)) if last and last.outcome != "built" else Mark.NO
 
-    @property
-    def built(self) -> BuiltState:
-        """The result behind the link; without one, how the last build ended if it failed."""
-        if self.output or self.elsewhere:
-            return BuiltState.YES if self.output else BuiltState.ELSEWHERE
-        if self.stale:
-            return BuiltState.STALE
-        if self.unknown:
-            return BuiltState.UNKNOWN
-        if self.last and self.last.outcome != "built":
-            return BuiltState(self.last.outcome)
-        return BuiltState.NO
+    def test(self, kind: TestKind) -> Event | None:
+        """Return the last passed or failed test of a kind, else the last undecided one.
 
-    @property
-    def smoke(self) -> EvidenceState:
-        """The outcome of the smoke test."""
-        return EvidenceState(self.smoke_test.outcome if self.smoke_test else "-")
+        It counts for the recipe whose digest it names.
+        """
+        tests = [test for test in self.of_recipe("tested") if test.by == kind]
+        decided = [test for test in tests if test.outcome in {"passed", "failed"}]
+        return next(reversed(decided or tests), None)
 
-    @property
-    def inspect(self) -> EvidenceState:
-        """The outcome of the inspection."""
-        return EvidenceState(self.inspection.outcome if self.inspection else "-")
-
-    @property
-    def comparisons(self) -> list[Tested]:
-        """Every comparison of the current recipe, oldest first."""
-        tested = (event for event in self.events if isinstance(event, Tested))
-        return [event for event in tested if event.compared and event.digest == self.digest]
-
-    @property
-    def compare_label(self) -> str:
-        """The geometric mean of the last comparison, such as `1.22`; of several the slowest."""
-        facts = self.comparison.compared if self.comparison else None
-        return f"{max(facts.ratios.values()):.2f}" if facts and facts.ratios else "-"
-
-    @property
-    def published(self) -> PublishedState:
-        """Whether a result of the current recipe was published, and with evidence."""
-        if not self.publication:
-            return PublishedState.NO
-        is_blind = self.publication.without_evidence
-        return PublishedState.NO_EVIDENCE if is_blind else PublishedState.YES
-
-    @property
-    def failed_test(self) -> str:
-        """The test that this result failed, with its reason; empty if it failed none."""
-        for test, name in ((self.smoke_test, "smoke test"), (self.inspection, "inspection")):
-            if test and test.outcome == "failed":
-                return f"its {name} failed: {test.reason or 'see its report'}"
-        return ""
+    def _tested(self, kind: TestKind) -> Mark:
+        test = self.test(kind)
+        return Mark(str(test.outcome)) if test else Mark.NO
 
     @property
     def missing_evidence(self) -> str:
-        """Why the evidence for this result is not enough; empty if it is."""
-        if self.failed_test:
-            return self.failed_test
-        if EvidenceState.PASSED in {self.smoke, self.inspect}:
+        """Why the evidence for the recipe is not enough; empty if a test passed and none failed."""
+        tests = {name: self.test(kind) for kind, name in TEST_NAMES.items()}
+        known = [(name, test) for name, test in tests.items() if test]
+        for name, test in known:
+            if test.outcome == "failed":
+                return f"its {name} failed: {test.reason or 'see its report'}"
+        if any(test.outcome == "passed" for _, test in known):
             return ""
-        if self.smoke is EvidenceState.COMPATIBLE:
+        if any(test.outcome == "compatible" for _, test in known):
             return "it ran only on a GPU of another architecture"
-        undecided = next(filter(None, (self.smoke_test, self.inspection)), None)
-        why = f" ({undecided.reason})" if undecided and undecided.reason else ""
+        why = f" ({known[0][1].reason})" if known and known[0][1].reason else ""
         return f"no smoke test or inspection passed yet{why}"
 
     @property
-    def unfinished(self) -> Started | None:
-        """The last attempt to build, if no line of the ledger says how it ended."""
-        builds = (event for event in reversed(self.events) if isinstance(event, Started | Ended))
-        last = next(builds, None)
-        return last if isinstance(last, Started) else None
+    def failure(self) -> Event | None:
+        """The build or test that failed last, and has not succeeded since."""
+        if self.is_built:
+            tests = filter(None, map(self.test, TEST_NAMES))
+            return next((test for test in tests if test.outcome == "failed"), None)
+        last = self.last
+        return last if last and last.outcome in {"failed", "stopped"} else None
 
     @property
-    def is_building(self) -> bool:
-        """Whether the last attempt runs on this machine now."""
-        return bool(self.unfinished and _is_alive(self.unfinished))
+    def fails_again(self) -> Event | None:
+        """The failed build that would fail again: the fault is in the recipe, which is the same."""
+        failure = self.failure
+        is_same = failure and failure.fails_again and failure.digest == self.digest
+        return failure if is_same else None
 
     @property
-    def failure(self) -> Literal["build", "smoke test", "inspection"] | None:
-        """What failed last and has not succeeded since; a test only if it is of this result."""
-        failed = {BuiltState.FAILED, BuiltState.STOPPED}
-        is_built = self.output or self.elsewhere
-        if self.last and not (is_built or self.unfinished) and self.last.outcome in failed:
-            return "build"
-        if self.smoke is EvidenceState.FAILED:
-            return "smoke test"
-        return "inspection" if self.inspect is EvidenceState.FAILED else None
+    def publication(self) -> Event | None:
+        """The last publication of the current recipe."""
+        return next(reversed(self.of_recipe("published")), None)
 
     @property
-    def overall(self) -> OverallState:
+    def organizations(self) -> set[str]:
+        """Where the current recipe is published; an empty name is the user's own account."""
+        return {event.organization for event in self.of_recipe("published")}
+
+    @property
+    def overall(self) -> Mark:
         """The one state that the package is in."""
-        if self.is_building:
-            return OverallState.BUILDING
+        built = self.built
+        if built is Mark.BUILDING:
+            return built
         if self.failure:
-            return OverallState.FAILED
-        if self.organizations:
-            return OverallState.PUBLISHED
-        if self.output or self.elsewhere:
-            return OverallState.BUILT if self.missing_evidence else OverallState.TESTED
+            return Mark.FAILED
+        if self.publication:
+            return Mark.PUBLISHED
+        if self.output:
+            return Mark.BUILT if self.missing_evidence else Mark.TESTED
         if self.package.impossible:
-            return OverallState.IMPOSSIBLE
-        if self.unfinished or (self.last and self.last.outcome == "interrupted"):
-            return OverallState.INTERRUPTED
-        return OverallState.OUTDATED if self.stale or self.unknown else OverallState.NOT_BUILT
+            return Mark.IMPOSSIBLE
+        if self.last and (self.last.event == "started" or self.last.outcome == "interrupted"):
+            return Mark.INTERRUPTED
+        return Mark.OUTDATED if self.link else Mark.NOT_BUILT
 
 
 def package_states(
-    root: Path,
-    packages: Iterable[Package],
-    others: Iterable[Package] = (),
-    events: Events | None = None,
+    root: Path, packages: Iterable[Package], history: History | None = None
 ) -> dict[str, PackageState]:
     """Return the states of packages by id.
 
-    `others` are left out unless the ledger names them. The ledger is read unless its `events` are
-    given; the store is asked once. Raises WriteError for the ledger, ToolError if Nix fails.
+    The ledger is read unless its `history` is given; the store is asked once. Raises WriteError for
+    the ledger, ToolError if Nix fails.
     """
-    events = all_events(root) if events is None else events
-    chosen = [*packages, *(package for package in others if subject_of(package) in events)]
-    targets = {p.id: artefacts.target(artefacts.link(root, p)) for p in chosen}
-    present = valid_paths([path for path in targets.values() if path])
+    links = [(p, artefacts.target(artefacts.link(root, p))) for p in packages]
+    present = valid_paths(sorted({path for _, path in links if path}))
+    events = (history or ledger.read(root)).events
+    by_subject = grouped((event.subject, event) for event in events)
     states = {}
-    for package in chosen:
-        target = targets[package.id] if targets[package.id] in present else ""
+    for package, path in links:
+        own, link = by_subject.get(subject_of(package), []), path if path in present else ""
         digest = recipe_digest(root, package)
-        states[package.id] = _state(package, digest, events.get(subject_of(package), ()), target)
+        origin = origin_of(own, digest, link) if link else None
+        states[package.id] = PackageState(
+            package=package, digest=digest, link=link, origin=origin, events=tuple(own)
+        )
     return states
-
-
-def all_events(root: Path) -> Events:
-    """Return the events of the ledger, those of several machines by time. Raises WriteError."""
-    events = grouped((event.subject, event) for event in Ledger(root).events())
-    for several in events.values():
-        if len({event.host for event in several}) > 1:
-            several.sort(key=lambda event: event.at)
-    return events
-
-
-def _state(package: Package, digest: str, events: Sequence[AnyEvent], target: str) -> PackageState:
-    """Combine the events of a package with the store path behind its link ("" if none)."""
-    of_recipe = [event for event in events if event.digest == digest]
-    ended = _last(of_recipe, Ended)
-    stopped_by = ended.cause if ended and ended.outcome == "stopped" else ""
-    origin = origin_of(events, digest, target) if target else None
-    is_current = bool(digest) and origin == digest and not stopped_by
-    builds = builds_of(events, target) if is_current else []
-    publication = _last(of_recipe, Published)
-    result, elsewhere = target if is_current else "", ""
-    if publication and not is_current:
-        result, elsewhere = publication.output, f"Flox: {publication.organization or 'own account'}"
-    tested = [e for e in of_recipe if result and isinstance(e, Tested) and e.output == result]
-    sent = [e for e in of_recipe if result and isinstance(e, Published) and e.output == result]
-    local = [build.local_packages for build in builds]
-    return PackageState(
-        package=package,
-        digest=digest,
-        output=target if is_current else "",
-        elsewhere=elsewhere,
-        stale=target if origin is not None and not is_current else "",
-        unknown=target if origin is None else "",
-        local_packages=local[-1] if local and all(local) else "",
-        last=_last(events, Ended),
-        stopped_by=stopped_by,
-        smoke_test=_verdict(tested, "smoke"),
-        inspection=_verdict(tested, "inspect"),
-        comparison=_verdict(tested, "compare"),
-        publication=publication,
-        organizations=tuple(event.organization for event in sent),
-        events=tuple(events),
-    )
-
-
-def _verdict(tests: Sequence[Tested], kind: TestKind) -> Tested | None:
-    """Return the last passed or failed test of a kind, else the last undecided one."""
-    of_kind = [test for test in tests if test.by == kind]
-    decided = [test for test in of_kind if test.outcome in {"passed", "failed"}]
-    return next(reversed(decided or of_kind), None)
-
-
-def _last(events: Sequence[AnyEvent], kind: type[_Event]) -> _Event | None:
-    return next((event for event in reversed(events) if isinstance(event, kind)), None)
 
 
 def moment(text: str) -> datetime | None:
@@ -322,14 +234,11 @@ def moment(text: str) -> datetime | None:
         return None
 
 
-def _is_alive(started: Started) -> bool:
+def _is_alive(started: Event) -> bool:
     """Whether the process that an attempt names runs here, and ran when the attempt began."""
-    named = re.fullmatch(r"[\dT.]+-(\d{1,9})-\d+", started.attempt)
-    since = moment(started.at)
-    if not named or since is None or started.host not in {"", HOST}:
+    named, since = re.fullmatch(r"[\dT.]+-(\d{1,9})-\d+", started.attempt), moment(started.at)
+    if not (named and since and started.host in {"", HOST}):
         return False
-    import psutil  # takes 20 ms to import, and most checkouts have no unfinished build
-
     try:
         return psutil.Process(int(named[1])).create_time() <= since.timestamp() + 2
     except (psutil.Error, OverflowError, ValueError):
