@@ -25,8 +25,8 @@ from build_pytorch.base.console import write
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, ToolError
 from build_pytorch.base.versions import numbers
 from build_pytorch.cli.entry import guarded
-from build_pytorch.inspect import compiled_features, fatbin
-from build_pytorch.inspect.config import stated_in
+from build_pytorch.inspect import fatbin
+from build_pytorch.inspect.configuration import features_in, stated_in, with_blas
 from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.matrix import official_wheels
 from build_pytorch.matrix.field_types import Platform
@@ -64,9 +64,9 @@ def read_wheel(torch: str, platform: Platform) -> OfficialWheel:
 
 
 def _read(folder: Path, torch: str, platform: Platform, source: str) -> OfficialWheel:
-    libraries = compiled_features.with_blas(folder / "torch/lib")
+    libraries = with_blas(folder / "torch/lib")
     sass, ptx = _gpu_code(folder / "torch/lib/libtorch_cuda.so")
-    features = compiled_features.features_in(libraries)
+    features = features_in(libraries)
     metadata = next(folder.glob("torch-*/METADATA")).read_text(errors="replace")
     for name in features:
         if required := re.search(_REQUIRED.format(name), metadata):
@@ -89,14 +89,14 @@ def _gpu_code(library: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     objects = fatbin.device_objects(read_elf(library)) if library.exists() else []
     if not objects:
         return (), ()
-    cubins = Counter(code for each in objects for code in set(each.cubins))
-    ptx = Counter(code for each in objects for code in set(each.ptx))
+    cubins = Counter(code for each in objects for code in each.cubins)
+    ptx = Counter(code for each in objects for code in each.ptx)
     least = max(cubins.values(), default=0) / 2
 
     def common(found: Counter[str]) -> tuple[str, ...]:
         return tuple(sorted((code for code in found if found[code] > least), key=_number))
 
-    return common(cubins), tuple(code.replace("sm", "compute") for code in common(ptx))
+    return common(cubins), common(ptx)
 
 
 def _number(code: str) -> tuple[int, str]:

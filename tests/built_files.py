@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from conftest import ONE, PROJECT, Project
 
-from build_pytorch.inspect import fatbin, inspection
+from build_pytorch.inspect import inspection
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Package, Variant
 
@@ -42,53 +42,40 @@ def compiled(source: str) -> bytes:
         return Path(place, "library").read_bytes()
 
 
-CUOBJDUMP = shutil.which("cuobjdump") or fatbin.installed_with_pip()
-HAS_CUDA = bool(CUOBJDUMP and all(map(shutil.which, ("nvcc", "ptxas", "fatbinary"))))
-needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="no CUDA toolkit with cuobjdump")
-OWN, NCCL, MAGMA, NOBODY = (
-    "_ZN2at6native6kernelEv",
-    "_Z31ncclDevKernel_AllGather_RING_LLv",
-    "_Z18zlaset_full_kerneliiv",
-    "_Z1kv",
-)
-"""Names of kernels, as PyTorch, NCCL and MAGMA have them, and one that may be of anybody."""
-PTX = ".version 9.0\n.target sm_{}\n.address_size 64\n.visible .entry {}() {{ ret; }}\n"
+HAS_CUDA = all(map(shutil.which, ("ptxas", "fatbinary")))
+needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="no CUDA toolkit")
+PTX = ".version 9.0\n.target sm_{}\n.address_size 64\n.visible .entry kernel() {{ ret; }}\n"
 
 
-def device_library(folder: Path, *objects: tuple[str, ...], name: str = "libtorch_cuda.so") -> Path:
-    """A library of objects, each the name of its kernel and codes: `90`, `90a`, `ptx90`.
-
-    Without nvcc, which takes a second for each.
-    """
+def device_library(folder: Path, *objects: str, name: str = "libtorch_cuda.so") -> Path:
+    """A library of objects, each some codes: `90 90a ptx90`. Without nvcc, which takes seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(linked_device_code(objects))
     return folder / name
 
 
 @functools.cache
-def linked_device_code(objects: tuple[tuple[str, ...], ...]) -> bytes:
+def linked_device_code(objects: tuple[str, ...]) -> bytes:
     with tempfile.TemporaryDirectory() as place:
-        sections = []
-        for number, (kernel, *codes) in enumerate(objects):
+        source = '.section .note.GNU-stack, ""\n.section .nv_fatbin, "a"\n'
+        for number, codes in enumerate(objects):
             images = []
-            for code in codes:
+            for code in codes.split():
                 kind, sm = ("ptx" if "ptx" in code else "elf"), code.removeprefix("ptx")
-                Path(place, f"{number}-{code}").write_bytes(device_image(kernel, code))
-                images.append(f"--image3=kind={kind},sm={sm},file={number}-{code}")
+                Path(place, code).write_bytes(device_image(code))
+                images.append(f"--image3=kind={kind},sm={sm},file={code}")
             argv = ["fatbinary", f"--create={number}.fatbin", "-64", *images]
             subprocess.run(argv, check=True, cwd=place)
-            sections.append(f'.align 8\n.incbin "{number}.fatbin"\n')
-        source = '.section .nv_fatbin, "a"\n' + "".join(sections)
-        source += '.section .note.GNU-stack, ""\n'
+            source += f'.align 8\n.incbin "{number}.fatbin"\n'
         argv = [COMPILER, "-shared", "-x", "assembler", "-", "-o", "library"]
         subprocess.run(argv, input=source, text=True, check=True, cwd=place)
         return Path(place, "library").read_bytes()
 
 
 @functools.cache
-def device_image(kernel: str, code: str) -> bytes:
+def device_image(code: str) -> bytes:
     """A kernel compiled for one architecture, or kept as PTX."""
-    text = PTX.format(code.removeprefix("ptx"), kernel)
+    text = PTX.format(code.removeprefix("ptx"))
     if code.startswith("ptx"):
         return text.encode()
     with tempfile.TemporaryDirectory() as place:
@@ -103,9 +90,8 @@ def with_config(
     flags: list[str],
     version: str = "2.10.0",
     cuda: str = "None",
-    more: list[str] | None = None,
 ) -> None:
-    said = " ".join([*flags, "-fvisibility-inlines-hidden -O2", *(more or [])])
+    said = " ".join([*flags, "-fvisibility-inlines-hidden -O2"])
     compile_library(folder, source=f'const char* flags() {{ return "{said}"; }}\n')
     (folder.parent / "version.py").write_text(
         f"__version__ = '{version}'\ncuda: Optional[str] = {cuda}\n"
@@ -145,9 +131,10 @@ def looked(part_id: str, package: str | Package, folder: Path) -> dict[str, Any]
     """What one part reports about the files of a folder, as the JSON document has it."""
     (part,) = [part for part in inspection.PARTS if part.id == part_id]
     package = package_of(package) if isinstance(package, str) else package
-    result = part.inspect(inspection.folder_target(package, folder), lambda *_: None)
+    result = part.inspect(inspection.folder_target(package, folder))
     return dict(msgspec.to_builtins(result))
 
 
 def texts(part: dict[str, Any], severity: str = "error") -> str:
+    """What the findings of a severity say."""
     return "\n".join(f["found"] for f in part["findings"] if f["severity"] == severity)

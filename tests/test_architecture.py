@@ -120,7 +120,7 @@ NIX_PROGRAMS: Final = {
     *("nix", "nix-build", "nix-collect-garbage", "nix-copy-closure", "nix-env"),
     *("nix-instantiate", "nix-prefetch-url", "nix-store"),
 }
-RUNNERS: Final = {"which", "start", "capture", "piped", "run", "Popen", "create_subprocess_exec"}
+RUNNERS: Final = {"which", "start", "capture", "run", "Popen", "create_subprocess_exec"}
 
 
 def program_calls(
@@ -201,12 +201,11 @@ OPENS_FILES: Final = {
     "build_pytorch.compare.workload_script": "runs alone, in the Python that is measured",
     "build_pytorch.hardware.detect": "/proc and /sys",
     "build_pytorch.hardware.torch_facts": "a script that runs elsewhere",
-    "build_pytorch.inspect.compiled_features": "results in the Nix store",
-    "build_pytorch.inspect.config": "results in the Nix store",
-    "build_pytorch.inspect.device_code": "a table of the package",
-    "build_pytorch.inspect.fatbin": "the cuobjdump of a Python package",
+    "build_pytorch.inspect.configuration": "results in the Nix store",
+    "build_pytorch.inspect.device_code": "results in the Nix store, and a table of the package",
+    "build_pytorch.inspect.fatbin": "results in the Nix store",
     "build_pytorch.inspect.inspection": "results in the Nix store",
-    "build_pytorch.inspect.part": "results in the Nix store",
+    "build_pytorch.inspect.target": "results in the Nix store",
     "build_pytorch.results.artefacts": "results in the Nix store",
     "build_pytorch.smoke.script": "runs alone, in the Python of a result",
     "build_pytorch.cli.init": "the folder of a new project",

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -130,28 +129,6 @@ def test_a_memory_limit_never_raises_a_lower_one(ulimit: str, expected: int) -> 
     argv = [PYTHON, "-c", LIMIT.format(python=PYTHON, memory=8 << 30)]
     done = process.capture([*shell(f'{ulimit}; exec "$@"'), "bash", *argv])
     assert done.stdout.split() == [str(expected << 30)] * 2
-
-
-def test_a_pipe_is_read_while_the_program_runs_and_its_failure_is_an_error() -> None:
-    with (
-        pytest.raises(ToolError, match="exit code 3\nbroken"),
-        process.piped(shell("echo one; echo broken >&2; exit 3")) as out,
-    ):
-        assert list(out) == [b"one\n"]
-    with process.piped(["yes"]) as out:
-        assert out.readline() == b"y\n"  # leaving early kills the program, and is no error
-
-
-@pytest.mark.parametrize(
-    ("argv", "limits", "says"),
-    [
-        (["sleep", "60"], {"timeout": 0.1}, "exit code -9"),
-        ([sys.executable, "-c", "print(len(bytes(1 << 31)))"], {"memory": 1 << 30}, "MemoryError"),
-    ],
-)
-def test_a_pipe_has_limits(argv: list[str], limits: dict[str, Any], says: str) -> None:
-    with pytest.raises(ToolError, match=says), process.piped(argv, **limits) as out:
-        assert out.read() == b""
 
 
 # --- files ---

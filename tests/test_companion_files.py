@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,24 +10,13 @@ from conftest import Project
 from msgspec import structs
 
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.inspect import closure, inspection
-from build_pytorch.inspect.part import PartResult
+from build_pytorch.inspect import inspection
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.matrix.source_tables import known_companions
 from build_pytorch.smoke import script
 
-VISION = "_ZN6vision3ops12_GLOBAL__N_115nms_kernel_implEv"
-AUDIO = "_ZN10torchaudio4cudaEv"
 LIBRARIES = {"torchvision": "_C.so", "torchaudio": "libtorchaudio.so"}
 TITLES = {"torchvision": "TorchVision", "torchaudio": "TorchAudio"}
-
-NMS = """
-#include <cstdint>
-namespace vision { namespace ops {
-__global__ void nms_kernel(float* boxes) { *boxes = 1; }
-void nms(float* boxes) { nms_kernel<<<1, 1>>>(boxes); }
-} }
-"""
 
 
 def test_every_known_companion_can_be_inspected_and_has_smoke_tests(matrix: Matrix) -> None:
@@ -41,39 +29,22 @@ def test_every_known_companion_can_be_inspected_and_has_smoke_tests(matrix: Matr
 
 
 @needs_cuda
-@pytest.mark.slow
-def test_code_of_nvcc_for_the_architecture_passes(tmp_path: Path) -> None:
-    (tmp_path / "nms.cu").write_text(NMS)
-    library, code = tmp_path / "lib/_C.so", "-gencode=arch=compute_120,code=sm_120"
-    library.parent.mkdir()
-    argv = ["nvcc", "-shared", "-Xcompiler", "-fPIC", code, str(tmp_path / "nms.cu")]
-    subprocess.run([*argv, "-o", str(library)], check=True)
-    part = looked("device-code", "sm120-avx2+torchvision", library.parent)
-    assert part["state"] == "passed", part
-    assert part["title"].startswith("TorchVision's device code")
-    assert part["figures"]["_C.so"]["owners"].keys() == {"TorchVision"}
-    wrong = looked("device-code", "sm90-avx2+torchvision", library.parent)
-    assert texts(wrong).startswith("device code for sm_120")
-
-
-@needs_cuda
 @pytest.mark.parametrize("name", LIBRARIES)
 @pytest.mark.parametrize(
     ("objects", "found"),
     [
-        ([("90",)], "device code for sm_90 (1)"),
-        ([("120",)], ""),
-        ([("120", "90")], "device code of TITLE for sm_90 (1)"),
-        ([("120",), ("89",)], "1 object of TITLE without code for sm_120"),
+        (["90"], "device code for sm_90 (1)"),
+        (["120"], ""),
+        (["120 90"], "device code of TITLE for sm_90 (1)"),
+        (["120", "89"], "1 object of TITLE without code for sm_120"),
         # PyTorch adds it for files of its own, which no companion has.
-        ([("120", "120f", "121a")], "device code of TITLE for sm_121a (1)"),
+        (["120 120f 121a"], "device code of TITLE for sm_121a (1)"),
     ],
 )
 def test_code_for_another_architecture_is_found_and_named_after_the_companion(
-    tmp_path: Path, name: str, objects: list[tuple[str, ...]], found: str
+    tmp_path: Path, name: str, objects: list[str], found: str
 ) -> None:
-    kernel = VISION if name == "torchvision" else AUDIO
-    device_library(tmp_path, *((kernel, *codes) for codes in objects), name=LIBRARIES[name])
+    device_library(tmp_path, *objects, name=LIBRARIES[name])
     part = looked("device-code", f"sm120-avx2+{name}", tmp_path)
     assert part["state"] == ("failed" if found else "passed")
     assert found.replace("TITLE", TITLES[name]) in texts(part)
@@ -98,12 +69,14 @@ def test_versions_without_device_code_are_known(tmp_path: Path, version: str, st
     compile_library(tmp_path, name="libtorchcodec_core7.so")
     part = looked("device-code", package, tmp_path)
     assert part["state"] == state
-    assert (f"TorchCodec {version} has no device code" in part["reason"]) is (state == "skipped")
+    assert (f"TorchCodec {version} has no device code" in texts(part, "undecided")) is (
+        state == "skipped"
+    )
 
 
 @needs_cuda
 def test_a_cpu_companion_has_no_device_code(tmp_path: Path) -> None:
-    device_library(tmp_path, (VISION, "120"), name="_C.so")
+    device_library(tmp_path, "120", name="_C.so")
     part = looked("device-code", "cpu-avx2+torchvision", tmp_path)
     assert part["findings"][0]["expected"] == "none in a CPU-only TorchVision"
 
@@ -111,7 +84,7 @@ def test_a_cpu_companion_has_no_device_code(tmp_path: Path) -> None:
 def test_the_name_with_the_stable_abi_is_known(tmp_path: Path) -> None:
     compile_library(tmp_path, name="libtorchaudio.abi3.so")
     part = looked("device-code", "cpu-avx2+torchaudio", tmp_path)
-    assert (part["state"], list(part["passed"])) == ("passed", ["libtorchaudio.abi3.so"])
+    assert part["state"] == "passed"
 
 
 # --- version and files ---
@@ -151,29 +124,3 @@ def test_all_parts_pass_for_the_files_of_a_companion(project: Project, tmp_path:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "cpu-avx2+torchvision  passed" in done.stdout
     assert "TorchVision's libraries are complete ELF files" in done.stdout
-
-
-# --- closure ---
-
-RIGHT = "python3.13-pytorch210-python313-cuda13_0-sm120-avx2-2.10.0"
-
-
-@pytest.mark.parametrize(
-    ("names", "found"),
-    [
-        ([RIGHT, f"{RIGHT}-lib", f"{RIGHT}-dev"], ""),
-        ([], "PyTorch in it: none"),
-        (["python3.13-torch-2.9.1"], "PyTorch in it: python3.13-torch-2.9.1"),
-        (["python3.13-pytorch210-for-torchvision-sm120-avx2-2.10.0"], "pytorch210-for-torchvision"),
-        ([RIGHT, "python3.13-torch-2.9.1-lib"], "several PyTorch: "),
-        ([RIGHT, "python3.13-pytorch-lightning-2.5", "python3.13-torchmetrics-1.9.0"], ""),
-    ],
-)
-def test_the_closure_of_a_companion_holds_the_pytorch_of_its_variant_only(
-    names: list[str], found: str
-) -> None:
-    variant = package_of("sm120-avx2+torchvision").variant
-    result = PartResult(id="closure", title="")
-    closure.check_torch(variant, names, result)
-    assert [finding.severity for finding in result.findings] == (["error"] if found else [])
-    assert not found or found in result.findings[0].found

@@ -12,8 +12,6 @@ import msgspec
 import pytest
 from built_files import (
     HAS_CUDA,
-    NCCL,
-    OWN,
     compile_library,
     device_library,
     looked,
@@ -66,7 +64,7 @@ def test_what_is_no_complete_library_is_a_finding_and_no_hang(
     (folder / name).unlink(missing_ok=True)
     garbage(folder / name, kind)
     target = folder_target(variant_of("cpu-avx2"), folder)
-    files, *others = inspect_target(target, lambda *_: None).parts
+    files, *others = inspect_target(target).parts
     assert files.state == "failed"
     assert texts(msgspec.to_builtins(files)) == f"not a complete ELF file: {says}"
     assert {part.state for part in others} == {"skipped"}
@@ -82,7 +80,7 @@ VALUES = (0, 1, 2**31, 2**60, 2**63, 2**64 - 1)
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("whole")
     if HAS_CUDA:
-        return device_library(folder, (OWN, "90", "90a"), (NCCL, "80", "ptx90")).read_bytes()
+        return device_library(folder, "90 90a", "80 ptx90").read_bytes()
     return compile_library(folder).read_bytes()
 
 
@@ -135,7 +133,7 @@ def test_what_the_headers_claim_is_compared_with_the_file(
     path = tmp_path / "libtorch_cpu.so"
     path.write_bytes(data)
     if not says:
-        assert read_elf(path).named(b"") is not None
+        assert read_elf(path).sections == {b"": (64, 64)}
         return
     with pytest.raises(ToolError, match=f"^{says}$"):
         read_elf(path)
@@ -146,7 +144,7 @@ def test_a_library_of_another_platform_is_found(tmp_path: Path) -> None:
     part = looked("files", "sm110-armv8_2", tmp_path)
     assert part["state"] == "failed"
     assert texts(part) == "an ELF file for machine 62"
-    assert part["findings"][0]["expected"] == "183, which is aarch64-linux"
+    assert part["findings"][0]["expected"].endswith("machine 183, which is aarch64-linux")
 
 
 def test_a_library_of_300_mb_takes_little_memory(tmp_path: Path) -> None:

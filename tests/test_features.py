@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from built_files import compile_library, looked, variant_of
+from built_files import compile_library, looked, texts, variant_of
 from conftest import ONE
 from msgspec.structs import replace
 from smoke_reports import raw, report, right
 
+from build_pytorch.inspect import configuration
+from build_pytorch.inspect.configuration import features_in
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.build_features import (
     LackingFeature,
@@ -197,13 +199,17 @@ def test_the_blas_beside_the_libraries_says_whose_threads_it_has(folder: Path) -
     assert looked("features", "cpu-avx2", folder)["figures"]["features"]["blas_threads"] == "own"
 
 
-def test_what_shows_nothing_is_one_warning_and_an_unknown_wheel_a_note(folder: Path) -> None:
+def test_a_version_whose_wheel_is_unknown_is_a_note(folder: Path) -> None:
     compile_library(folder)
-    (finding,) = looked("features", "cpu-avx2", folder)["findings"]
-    assert finding["found"] == "no feature shows in their names and texts"
     part = looked("features", variant_of("cpu-avx2", torch="2.0.1"), folder)
     assert part["state"] == "passed"
-    assert "`python scripts/wheel_facts.py 2.0.1`" in part["notes"][0]
+    assert "`python scripts/wheel_facts.py 2.0.1`" in texts(part, "note")
+
+
+def test_a_text_across_two_pieces_is_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library(folder, SHOWN)
+    monkeypatch.setattr(configuration, "_PIECE", 64)
+    assert features_in([folder / "libtorch_cpu.so"]).keys() == SHOWN.keys()
 
 
 # --- blas, in matrix.toml ---

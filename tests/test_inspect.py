@@ -25,8 +25,8 @@ from conftest import Project, error_line, needs_nix
 
 from build_pytorch.base import digest
 from build_pytorch.inspect import closure, inspection
+from build_pytorch.inspect.configuration import judge_config
 from build_pytorch.inspect.inspection import Inspection
-from build_pytorch.inspect.part import PartResult
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.tables import ClosureBudget
 from build_pytorch.results.ledger import Event, append, now, read
@@ -54,16 +54,6 @@ def test_everything_passes_where_the_files_are_those_of_the_variant(
 # --- configuration ---
 
 
-def configured(folder: Path, id_: str, flags: str, version: str, cuda: str) -> dict[str, Any]:
-    """What is found in files that state a configuration, and hold nothing else."""
-    (folder / "lib").mkdir(exist_ok=True)
-    text = f"x\0 -Wall {flags} -fvisibility-inlines-hidden -O2\0y" if flags else ""
-    (folder / "lib/libtorch_cpu.so").write_bytes(b"\0" * (1 << 24) + text.encode())
-    said = f"__version__ = '{version}'\ncuda: Optional[str] = {cuda}\n"
-    (folder / "version.py").write_text(said)
-    return looked("config", id_, folder / "lib")
-
-
 RIGHT = "-mavx2 -mfma -mf16c"
 NO_CUPTI = "-DLIBKINETO_NOCUPTI"
 
@@ -71,73 +61,56 @@ NO_CUPTI = "-DLIBKINETO_NOCUPTI"
 @pytest.mark.parametrize(
     ("id_", "flags", "version", "cuda", "found"),
     [
-        ("cpu-avx2", RIGHT, "2.10.0+cpu", "None", ""),
-        ("cpu-avx2", RIGHT, "2.9.1", "None", "PyTorch 2.9.1"),
-        ("cpu-avx2", RIGHT, "2.10.0", "'13.0'", "CUDA 13.0"),
-        ("cpu-avx2", "-mavx2 -mfma", "2.10.0+x", "None", "CXX_FLAGS without -mf16c"),
-        ("cpu-avx2", f"{RIGHT} -mavx512f", "2.10.0", "None", "CXX_FLAGS with -mavx512f"),
-        ("cpu-avx2", f"{RIGHT} -march=x86-64-v4", "2.10.0", "None", "with -march=x86-64-v4"),
-        ("sm110-armv8_2", "-march=armv8.2-a+fp16+dotprod", "2.10.0", "'13.0'", ""),
-        ("sm110-armv8_2", RIGHT, "2.10.0", "'13.0'", "CXX_FLAGS without -march=armv8.2-a"),
-        ("cpu-avx2", f"{RIGHT} -mtune=generic -mno-avx512f", "2.10.0", "None", ""),
-        ("cpu-avx2", f"{RIGHT} {NO_CUPTI}", "2.10.0", "None", ""),
-        ("sm90-avx2", RIGHT, "2.10.0", "'13.0'", ""),
-        ("sm90-avx2", RIGHT, "2.10.0", "None", "CUDA none"),
-        ("sm90-avx2", f"{RIGHT} -DLIBKINETO_NOROCTRACER", "2.10.0", "'13.0'", ""),
-        ("sm90-avx2", f"{RIGHT} {NO_CUPTI}", "2.10.0", "'13.0'", f"CXX_FLAGS with {NO_CUPTI}"),
+        ("cpu-avx2", RIGHT, "2.10.0+cpu", "", ""),
+        ("cpu-avx2", RIGHT, "2.9.1", "", "version 2.9.1"),
+        ("cpu-avx2", RIGHT, "2.10.0", "13.0", "CUDA 13.0"),
+        ("cpu-avx2", "-mavx2 -mfma", "2.10.0+x", "", "CXX_FLAGS without -mf16c"),
+        ("cpu-avx2", f"{RIGHT} -mavx512f", "2.10.0", "", "CXX_FLAGS with -mavx512f"),
+        ("cpu-avx2", f"{RIGHT} -march=x86-64-v4", "2.10.0", "", "with -march=x86-64-v4"),
+        ("sm110-armv8_2", "-march=armv8.2-a+fp16+dotprod", "2.10.0", "13.0", ""),
+        ("sm110-armv8_2", RIGHT, "2.10.0", "13.0", "CXX_FLAGS without -march=armv8.2-a"),
+        ("cpu-avx2", f"{RIGHT} -mtune=generic -mno-avx512f", "2.10.0", "", ""),
+        ("cpu-avx2", f"{RIGHT} {NO_CUPTI}", "2.10.0", "", ""),
+        ("sm90-avx2", RIGHT, "2.10.0", "13.0", ""),
+        ("sm90-avx2", RIGHT, "2.10.0", "", "CUDA none"),
+        ("sm90-avx2", f"{RIGHT} -DLIBKINETO_NOROCTRACER", "2.10.0", "13.0", ""),
+        ("sm90-avx2", f"{RIGHT} {NO_CUPTI}", "2.10.0", "13.0", f"CXX_FLAGS with {NO_CUPTI}"),
     ],
 )
-def test_the_configuration_in_the_files_is_compared(
-    tmp_path: Path, id_: str, flags: str, version: str, cuda: str, found: str
+def test_the_configuration_is_compared(
+    id_: str, flags: str, version: str, cuda: str, found: str
 ) -> None:
-    part = configured(tmp_path, id_, flags, version, cuda)
-    assert part["state"] == ("failed" if found else "passed")
-    assert found in texts(part)
-    assert ("records no CUDA activity" in str(part["findings"])) == found.count(NO_CUPTI)
+    findings = list(judge_config(variant_of(id_), version, cuda, f"-Wall {flags} -O2"))
+    assert {one.severity for one in findings} == ({"error"} if found else set())
+    assert not found or found in findings[0].found
+    assert ("records no CUDA activity" in str(findings)) == found.count(NO_CUPTI)
 
 
-@pytest.mark.parametrize(
-    ("flags", "version", "unknown"),
-    [("", "2.10.0", "CXX_FLAGS not found"), (RIGHT, "", "the version not found")],
-)
-def test_an_unknown_setting_leaves_the_part_undecided(
-    tmp_path: Path, flags: str, version: str, unknown: str
-) -> None:
-    part = configured(tmp_path, "cpu-avx2", flags, version, "None")
-    assert part["state"] == "skipped"
-    assert unknown in part["reason"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "state"), [(f"{RIGHT} -DHAS_CUPTI", "passed"), (RIGHT, "warning")]
-)
-def test_from_2_14_on_cupti_shows_in_the_flags(tmp_path: Path, flags: str, state: str) -> None:
-    configured(tmp_path, "sm90-avx2", flags, "2.14.0", "'13.0'")
-    part = looked("config", variant_of("sm90-avx2", torch="2.14.0"), tmp_path / "lib")
-    assert part["state"] == state
-    assert ("CXX_FLAGS without -DHAS_CUPTI" in texts(part, "warning")) == (state == "warning")
+def test_the_configuration_is_read_from_the_files(tmp_path: Path) -> None:
+    with_config(tmp_path / "lib", [*AVX2, "-mtune=generic"])
+    part = looked("config", "cpu-avx2", tmp_path / "lib")
+    assert (
+        part["figures"]["flags"]
+        == "-mavx2 -mfma -mf16c -mtune=generic -fvisibility-inlines-hidden -O2"
+    )
+    assert (part["state"], part["figures"]["version"]) == ("passed", "2.10.0")
+    compile_library(tmp_path / "lib")
+    (tmp_path / "version.py").unlink()
+    part = looked("config", "cpu-avx2", tmp_path / "lib")
+    unknown = "the version, the CUDA version, CXX_FLAGS not found"
+    assert (part["state"], texts(part, "undecided")) == ("skipped", unknown)
 
 
 # --- results of Nix ---
 
-PYTHON = """#!/bin/sh
-[ "$PYTHONNOUSERSITE$PYTHONSAFEPATH$PYTHONHOME" = 11 ] || exit 9
-eval "$SAYS"
-echo "${PYTHONPATH%%:*}/torch/__init__.py"
-"""
-"""What stands in for a variant's Python that imports torch. SAYS: what it does instead."""
-
 EXPRESSION = """
-{ files, python, path, elsewhere }:
+{ files, path }:
 let
   make = name: script: derivation {
     inherit name; system = builtins.currentSystem;
     builder = "/bin/sh"; args = [ "-ec" script ]; PATH = path;
   };
   named = name: make name "mkdir $out; echo ${name} > $out/name";
-  interpreter = make "python3-3.13.9" ''
-    mkdir -p $out/bin; cp ${python} $out/bin/python3.13; chmod +x $out/bin/python3.13
-  '';
   site = "lib/python3.13/site-packages/torch";
   result = needs: more: make "result" ''
     mkdir -p $out/${site}; cp ${files}/version.py $out/${site}
@@ -145,18 +118,15 @@ let
     echo ${toString needs} > $out/needs
   '';
   whole = "cp -r ${files}/lib $out/${site}/lib";
-  torch = names: result (map named names) whole;
   libraries = make "python3.13-torch-lib" "mkdir $out; cp -r ${files}/lib $out/lib";
 in {
-  right = result [ interpreter ] whole;
-  split = result [ interpreter ] "ln -s ${libraries}/lib $out/${site}/lib";
-  empty = result [ interpreter ] "";
-  without_python = torch [ ];
-  leading_out = result [ ] "${whole}; ln -s ${elsewhere} $out/${site}/lib/libc10.so";
-  second = torch [ "cuda_cudart-13.0.96" "cuda_nvrtc-12.9.86" ];
+  right = result [ ] whole;
+  split = result [ ] "ln -s ${libraries}/lib $out/${site}/lib";
+  empty = result [ ] "";
+  second = result (map named [ "cuda_cudart-13.0.96" "cuda_nvrtc-12.9.86" ]) whole;
 }
 """
-NAMES = re.findall(r"(?m)^  (\w+) = (?:torch|result) \[", EXPRESSION)
+NAMES = re.findall(r"(?m)^  (\w+) = result [\[(]", EXPRESSION)
 
 
 class Results:
@@ -173,12 +143,9 @@ class Results:
             "XDG_CACHE_HOME": f"{folder}/cache",
         }
         with_config(folder / "files/lib", AVX2)
-        compile_library(folder, name="libc10.so")
-        (folder / "python").write_text(PYTHON)
         (folder / "all.nix").write_text(EXPRESSION)
         argv = ["nix-build", "all.nix", "--no-out-link", "--arg", "files", "./files"]
-        argv += ["--arg", "python", "./python", "--argstr", "path", os.environ["PATH"]]
-        argv += ["--argstr", "elsewhere", f"{folder}/libc10.so"]
+        argv += ["--argstr", "path", os.environ["PATH"]]
         for name in NAMES:
             argv += ["-A", name]
         env = {**os.environ, **self.env}
@@ -191,16 +158,14 @@ class Results:
         """Let a checkout have this result of a variant."""
         (root / f"result-{variant_of(id_).package}").symlink_to(self.outputs[name])
 
-    def inspected(
-        self, root: Path, name: str, variant: str | Variant = "cpu-avx2", **env: str
-    ) -> Inspection:
+    def inspected(self, root: Path, name: str, variant: str | Variant = "cpu-avx2") -> Inspection:
         """The inspection of a result, in this process."""
         variant = variant_of(variant) if isinstance(variant, str) else variant
         self.link(root, name, variant.id)
         with pytest.MonkeyPatch.context() as patch:
-            for key, value in {**self.env, **env}.items():
+            for key, value in self.env.items():
                 patch.setenv(key, value)
-            return inspection.inspect_result(root, variant, lambda *_: None)
+            return inspection.inspect_result(root, variant)
 
 
 @pytest.fixture(scope="module")
@@ -277,40 +242,9 @@ def test_one_bad_result_is_a_row_and_the_others_are_inspected(
 
 
 @needs_nix
-@pytest.mark.parametrize(
-    ("says", "found"),
-    [
-        ("echo 'ImportError: libc10.so: cannot open' >&2; exit 1", "libc10.so: cannot open"),
-        ("echo /usr/lib/torch/__init__.py; exit 0", "another torch: /usr/lib"),
-        ("kill -ILL $$", "its Python cannot import torch: exit code -4"),
-    ],
-)
-def test_a_torch_that_cannot_be_imported_fails(
-    results: Results, tmp_path: Path, says: str, found: str
-) -> None:
-    result = results.inspected(tmp_path, "right", SAYS=says)
-    assert result.outcome == "failed"
-    assert found in texts(named(result, "config"))
-
-
-@needs_nix
-@pytest.mark.parametrize(
-    ("name", "id_", "part_id", "says"),
-    [
-        ("without_python", "cpu-avx2", "config", "no Python 3.13"),
-        ("leading_out", "cpu-avx2", "files", "a link that leads out of the Nix store: "),
-        ("second", "sm90-avx2", "closure", "CUDA 12.9: cuda_nvrtc-12.9.86"),
-    ],
-)
-def test_a_wrong_result_is_found_in_its_part(
-    results: Results, tmp_path: Path, name: str, id_: str, part_id: str, says: str
-) -> None:
-    part = named(results.inspected(tmp_path, name, id_), part_id)
-    assert part["state"] == ("skipped" if part_id == "config" else "failed")
-    assert says in texts(part) + part["reason"]
-    assert list(part["failed"]) == {"files": ["libc10.so"], "closure": ["the closure"]}.get(
-        part_id, []
-    )
+def test_a_second_cuda_in_the_closure_is_found(results: Results, tmp_path: Path) -> None:
+    part = named(results.inspected(tmp_path, "second", "sm90-avx2"), "closure")
+    assert (part["state"], texts(part)) == ("failed", "CUDA 12.9: cuda_nvrtc-12.9.86")
 
 
 @needs_nix
@@ -335,10 +269,9 @@ def test_libraries_may_be_in_another_output(results: Results, tmp_path: Path) ->
 def test_a_closure_holds_the_cuda_of_its_variant_and_no_other(
     id_: str, names: str, found: str
 ) -> None:
-    result = PartResult(id="closure", title="")
-    closure.check_cuda(variant_of(id_), names.split(), result)
-    assert [finding.severity for finding in result.findings] == ["error"] * bool(found)
-    assert not found or result.findings[0].found.startswith(found)
+    findings = list(closure.check_cuda(variant_of(id_), names.split()))
+    assert [finding.severity for finding in findings] == ["error"] * bool(found)
+    assert not found or findings[0].found.startswith(found)
 
 
 @needs_nix
@@ -346,9 +279,10 @@ def test_a_closure_above_its_budget_is_found(results: Results, tmp_path: Path) -
     replace, here = msgspec.structs.replace, variant_of("cpu-avx2")
     build = replace(here.release.build, closure_gib=ClosureBudget(gpu=8, cpu=0))
     small = replace(here, release=replace(here.release, build=build))
-    part = named(results.inspected(tmp_path, "without_python", small), "closure")
+    part = named(results.inspected(tmp_path, "right", small), "closure")
     assert part["state"] == "failed"
     assert "0.0 GiB; the largest: result 0.0" in texts(part)
+    assert list(part["figures"]["largest"]) == ["result"]
     own = sum(file.stat().st_size for file in (results.folder / "files/lib").iterdir())
     assert own < part["figures"]["bytes"] < 2 * own + 10_000
 

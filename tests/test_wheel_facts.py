@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from built_files import OWN, compile_library, device_library, needs_cuda
+from built_files import compile_library, device_library, needs_cuda
 from conftest import PROJECT
 from wheel_facts import file_text, read_wheel
 
@@ -64,7 +64,7 @@ def test_a_cpu_only_wheel_is_read(folder: Path, tmp_path: Path) -> None:
 @needs_cuda
 @pytest.mark.slow
 def test_gpu_code_is_what_most_objects_have(folder: Path, tmp_path: Path) -> None:
-    objects = [(OWN, "80", "90", "ptx90"), (OWN, "80", "90", "90a", "ptx90"), (OWN, "80", "ptx90")]
+    objects = ["80 90 ptx90", "80 90 90a ptx90", "80 ptx90"]
     cuda = device_library(tmp_path, *objects)
     plant(folder, "'13.0'", compile_library(tmp_path, source=TEXT), cuda)
     wheel = read_wheel("9.9.0", "x86_64-linux")

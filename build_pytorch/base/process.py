@@ -24,7 +24,6 @@ from build_pytorch.base.errors import ENDINGS, ToolError
 INSTALL: Final = {
     "git": "install Git (Debian: apt-get install git)",
     "nix": "install Nix (Debian: apt-get install nix-bin)",
-    "cuobjdump": "install it from the CUDA toolkit, or: pip install nvidia-cuda-cuobjdump",
 }
 """How to install a missing program; `nix` stands for all programs of Nix."""
 
@@ -155,33 +154,6 @@ def capture(
     if check and result.code:
         raise _failure(argv, result)
     return result
-
-
-@contextlib.contextmanager
-def piped(
-    argv: Sequence[str], timeout: float = threading.TIMEOUT_MAX, memory: int | None = None
-) -> Iterator[IO[bytes]]:
-    """Run a program and yield its stdout as a pipe; its output is never held as a whole.
-
-    The program is killed if the caller leaves early, or after `timeout` seconds; `memory` limits
-    its address space. Raises ToolError if it is missing, or if it fails after its whole output was
-    read.
-    """
-    with tempfile.TemporaryFile() as stderr:
-        process = _started(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
-        try:
-            _limit_memory(process.pid, memory)
-            assert process.stdout is not None  # noqa: S101 - a pipe, see above
-            with _time_limit(process, timeout):
-                with process.stdout as out:
-                    yield out
-                    is_read = not out.read(1)
-                code = process.wait()
-        finally:
-            process.kill()
-            process.wait()
-        if code and is_read:
-            raise _failure(argv, ProcessResult(code, "", _drained(stderr)))
 
 
 def environment(env: Environment) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -11,13 +11,18 @@ from build_pytorch.base import errors
 from build_pytorch.base.console import ProgressLine, Screen, counted, print_json, visible
 from build_pytorch.cli.commands import InspectOptions
 from build_pytorch.inspect import inspection
+from build_pytorch.inspect.device_code import LibrarySize
 from build_pytorch.inspect.inspection import Inspection
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Package
+from build_pytorch.matrix.tables import GpuArchitecture
 from build_pytorch.results import evidence
 from build_pytorch.results.package_selection import chosen_packages
 
 _COLOURS: Final = {"failed": "red", "error": "red", "passed": "green"}
+_MB: Final = 1_000_000
+_LEAST_BYTES: Final = 1_000_000
+"""Libraries that are smaller are not listed."""
 
 
 class InspectDocument(Struct, frozen=True):
@@ -53,22 +58,10 @@ def run(options: InspectOptions) -> int:
 
 
 def _inspected(package: Package, options: InspectOptions) -> Inspection:
-    line = ProgressLine(package.id, 0)
-
-    def progress(what: str, done: int, total: int) -> None:
-        nonlocal line
-        if line.what != what:
-            line.end()
-            line = ProgressLine(what, total)
-        line.at(done)
-
-    try:
+    with ProgressLine(f"inspecting {package.id}", 0):
         if options.path:
-            target = inspection.folder_target(package, options.path)
-            return inspection.inspect_target(target, progress)
-        return inspection.inspect_result(options.root, package, progress)
-    finally:
-        line.end()
+            return inspection.inspect_target(inspection.folder_target(package, options.path))
+        return inspection.inspect_result(options.root, package)
 
 
 def _show(screen: Screen, package: Package, result: Inspection) -> None:
@@ -84,17 +77,34 @@ def _show(screen: Screen, package: Package, result: Inspection) -> None:
     screen.line(f"  {result.folder}")
     width = max(len(part.id) for part in result.parts)
     for part in result.parts:
-        reason = visible(f" ({part.reason})") if part.reason else ""
-        screen.line(f"  {paint(part.state, 7)}  {part.id:<{width}}  {part.title}{reason}")
-        for note in part.notes:
-            screen.fold("    note   ", note, indent=6)
+        screen.line(f"  {paint(part.state, 7)}  {part.id:<{width}}  {part.title}")
         for finding in part.findings:
             found, colour = f"{finding.path}: {finding.found}", _COLOURS.get(finding.severity)
             screen.fold(f"    {finding.severity}  ", found, colour or "yellow", indent=6)
-            screen.fold("      expected: ", finding.expected, indent=8)
-            screen.fold("      fix: ", finding.fix, indent=8)
+            if finding.expected:
+                screen.fold("      expected: ", finding.expected, indent=8)
+                screen.fold("      fix: ", finding.fix, indent=8)
+        _show_sizes(screen, part.figures, package.variant.gpu)
     severities = [finding.severity for part in result.parts for finding in part.findings]
     counts = ", ".join(counted(severities.count(it), it) for it in ("error", "warning"))
     screen.line(f"  {counts}" + (f"; report: {result.report}" if result.report else ""))
     if result.report and not result.recorded:
         screen.line(f"  not recorded: {evidence.unknown_recipe(package)}")
+
+
+def _show_sizes(screen: Screen, figures: dict[str, Any], gpu: GpuArchitecture | None) -> None:
+    """Print the sizes of libraries, by architecture, and of the largest packages of a closure."""
+    sizes: list[LibrarySize] = figures.get("sizes", [])
+    for each in sizes:
+        if each.bytes >= _LEAST_BYTES:
+            code = "".join(f", {name} {held / _MB:.1f}" for name, held in each.code.items())
+            screen.fold(
+                "    size  ", f"{each.library} {each.bytes / _MB:.1f} MB = host "
+                f"{each.host / _MB:.1f}{code}", indent=6,
+            )  # fmt: skip
+    whole, surplus = (sum(getattr(each, name) for each in sizes) for name in ("bytes", "surplus"))
+    if whole >= _LEAST_BYTES:
+        less = f"; for {gpu.capability} alone {surplus / _MB:.1f} less" if gpu and surplus else ""
+        screen.line(f"    size  together {whole / _MB:.1f} MB{less}")
+    for name, held in figures.get("largest", {}).items():
+        screen.line(f"    size  {held / _MB:>8.1f} MB  {visible(name)}")

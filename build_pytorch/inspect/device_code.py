@@ -1,39 +1,35 @@
-"""Device code: the product's own is for the variant's capabilities; NCCL and MAGMA bring theirs.
-
-The architectures are read from the library. Where some are not the variant's, the symbols decide
-whose code it is: device_code.toml has the patterns.
-"""
+"""Device code: each library holds that of the variant's GPU architecture; how large it is."""
 
 from __future__ import annotations
 
-import functools
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 from packaging.version import Version
 
-from build_pytorch.base.console import counted, grouped
-from build_pytorch.base.errors import ToolError
+from build_pytorch.base.console import counted
 from build_pytorch.base.versions import in_range
-from build_pytorch.inspect import fatbin
 from build_pytorch.inspect.elf_file import read_elf
-from build_pytorch.inspect.fatbin import DeviceObject
-from build_pytorch.inspect.part import TORCH, PartResult, Progress, Target
+from build_pytorch.inspect.fatbin import DeviceObject, device_objects
+from build_pytorch.inspect.target import TORCH, InspectionFinding, Target
 from build_pytorch.matrix.compatibility import sm_code
 from build_pytorch.matrix.official_wheels import code_runs_on
-from build_pytorch.matrix.tables import GpuArchitecture
+from build_pytorch.nix import store
+
+_LIST: Final = 3
+"""Least number of architectures that another library is compiled for when it brings a list."""
 
 
-class CodeOwner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose device code it is. Bundled: compiled elsewhere, for a list of its own."""
+class BundledLibrary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A library that is linked into one of PyTorch's; the fields are in device_code.toml."""
 
-    symbol: str
-    bundled: bool = False
+    title: str
+    share: float
+    needed: bool = False
 
 
 class AddedCode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,216 +45,187 @@ class AddedCode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class DeviceCodeTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of device_code.toml."""
 
-    owners: dict[str, CodeOwner]
     added: tuple[AddedCode, ...]
+    bundled: dict[str, BundledLibrary]
 
 
 _TABLE: Final = msgspec.toml.decode(
     Path(__file__).with_suffix(".toml").read_bytes(), type=DeviceCodeTable
 )
-_OWN: Final = TORCH.title
-_UNKNOWN: Final = "unknown owner"
 
 
 class ExpectedCode(Struct, frozen=True, kw_only=True):
-    """The device code that a product itself has."""
+    """The machine code that the objects of a product have: one of `wanted`, others of `allowed`.
+
+    The main library has each of `needed` as well.
+    """
 
     product: str
-    """PyTorch, or a companion: all device code of a companion is its own."""
+    capability: str
+    wanted: set[str]
+    allowed: set[str]
+    needed: tuple[str, ...]
+
+    def is_bundled(self, each: DeviceObject) -> bool:
+        """Whether an object has a list of its own, or code for features of other GPUs alone."""
+        bases = [code for code in each.cubins if code[-1].isdigit()]
+        return not each.cubins <= self.allowed and (len(bases) >= _LIST or not bases)
+
+
+class LibrarySize(Struct, frozen=True, kw_only=True):
+    """Bytes of a library: of the file, of all but its device code, and by architecture."""
+
     library: str
-    """The library that must have device code."""
-    code: str
-    """Every object has machine code for it, such as sm_120 or its own features sm_120a."""
-    added: tuple[AddedCode, ...]
-
-    @property
-    def allowed(self) -> set[str]:
-        """The machine code that an object may have."""
-        return {one.code for one in self.added} | _with_features(self.code)
-
-    def is_right(self, each: DeviceObject) -> bool:
-        """Whether an object has all that is expected and no other machine code."""
-        has_code = not _with_features(self.code).isdisjoint(each.cubins)
-        return has_code and self.allowed.issuperset(each.cubins)
+    bytes: int
+    host: int
+    code: dict[str, int]
+    surplus: int
+    """Bytes of device code that are for other architectures than the variant's."""
 
 
-def check_device_code(target: Target, result: PartResult, progress: Progress) -> None:
-    """Compare the device code of every library with the GPU architectures of the variant."""
-    files = {path.name: read_elf(path) for path in target.libraries()}
-    gpu, product = target.variant.gpu, target.product
-    holding = {name: elf for name, elf in files.items() if elf.named(fatbin.SECTION)}
-    result.figures["device_code"] = list(holding)
-    result.passed += holding if gpu else files
-    if gpu is None:
-        for name in files:
-            if name in holding or "cuda" in name:
-                found = "device code" if name in holding else "a library for CUDA"
-                result.error(name, found, f"none in a CPU-only {product.title}")
-        return
-    version, none = target.package.version, product.no_device_code
-    if not holding and none and in_range(version, none):
-        result.reason = f"{product.title} {version} has no device code"
-        result.passed = []
-        return
-    present = [name for name in product.device_code if name in holding]
-    expected = expected_code(target, gpu, (present or product.device_code)[0])
-    if not present:
-        result.passed += [] if holding else [expected.library]
-        cpu_only = f"no device code in any library: this {product.title} is CPU-only"
-        found = "missing, or without device code" if holding else cpu_only
-        result.error(expected.library, found, f"device code for {expected.code}")
-    undecided = []
-    for number, (name, elf) in enumerate(holding.items()):
-        progress(f"device code of {name}", number, len(holding))
-        objects, fault = fatbin.device_objects(elf), ""
-        names = [{expected.product}] * len(objects)  # nothing else is linked into a companion
-        if expected.product == _OWN:
-            try:
-                names = fatbin.symbol_owners(elf.path, objects, owner_of)
-            except ToolError as error:
-                fault, names = str(error).splitlines()[0], [{_UNKNOWN}] * len(objects)
-        if unknown := judge_library(name, objects, names, expected, gpu, result):
-            undecided.append(f"{name}: {unknown}" + (f": {fault}" if fault else ""))
-    result.reason = "; ".join(undecided)
-
-
-def judge_library(  # noqa: PLR0913, PLR0917 - a library, what is expected of it, and the result
-    library: str,
-    objects: Sequence[DeviceObject],
-    names: Sequence[set[str]],
-    expected: ExpectedCode,
-    gpu: GpuArchitecture,
-    result: PartResult,
-) -> str:
-    """Judge the objects of a library and return what could not be decided, or "".
-
-    `names`: what the symbols of each object say of its owner. Objects of an unknown owner whose
-    architectures are right count as PyTorch's.
-    """
-    owned = []
-    for each, held in zip(objects, names, strict=True):
-        owner = min(held, key=[*_TABLE.owners, _UNKNOWN, expected.product].index, default="")
-        if owner == _UNKNOWN and expected.is_right(each):
-            owner = _OWN
-        owned.append(structs.replace(each, owner=owner))
-    owners = grouped((each.owner or "no functions", each) for each in owned)
-    result.figures[library] = {
-        **_figures(owned),
-        "owners": {owner: _figures(held) for owner, held in sorted(owners.items())},
-    }
-    _check_own(library, owned, expected, result)
-    _check_bundled(library, owned, gpu, result)
-    unknown = owners.get(_UNKNOWN)
-    if not unknown:
-        return ""
-    number = f"{counted(len(unknown), 'object')} of {len(owned)}"
-    return f"the owner of {number} cannot be told, with code for {_counts(unknown)}"
-
-
-def expected_code(target: Target, gpu: GpuArchitecture, library: str) -> ExpectedCode:
-    """Return what a target's own device code must be; `library` must have some."""
-    release = target.variant.release
-    cuda, torch = release.cuda.version if release.cuda else "0", release.torch.version
-    added = (
+def expected_code(target: Target) -> ExpectedCode | None:
+    """Return what the device code of a target must be; None: there is none."""
+    release, gpu = target.variant.release, target.variant.gpu
+    if gpu is None or release.cuda is None:
+        return None
+    cuda, torch, code = release.cuda.version, release.torch.version, sm_code(gpu.capability)
+    added = [
         one
-        for one in _TABLE.added
+        for one in (_TABLE.added if target.product is TORCH else ())
         if one.base == gpu.capability
         and Version(cuda) >= Version(one.cuda)
         and Version(torch) >= Version(one.torch)
-    )
+    ]
+    wanted = {code, f"{code}a", f"{code}f"}  # a, f: features of these GPUs or of their family
     return ExpectedCode(
         product=target.product.title,
-        library=library,
-        code=sm_code(gpu.capability),
-        added=tuple(added) if target.product is TORCH else (),
+        capability=gpu.capability,
+        wanted=wanted,
+        allowed=wanted.union(one.code for one in added),
+        needed=tuple(one.code for one in added if one.needed),
     )
 
 
-def _with_features(code: str) -> set[str]:
-    """Return the names of one architecture; a, f: features of these GPUs or of their family."""
-    return {code, f"{code}a", f"{code}f"}
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def owner_of(symbol: str) -> str:
-    """Return the owner whose pattern is found in the name of a function."""
-    owners = _TABLE.owners.items()
-    return next((name for name, owner in owners if re.search(owner.symbol, symbol)), _UNKNOWN)
-
-
-def _check_own(
-    library: str, objects: Sequence[DeviceObject], expected: ExpectedCode, result: PartResult
-) -> None:
-    """Find missing and surplus architectures in the product's own code."""
-    ours = [each for each in objects if each.owner == expected.product]
-    known = ours + [each for each in objects if each.owner == _UNKNOWN]
-    compiled = [each for each in ours if each.cubins]
-    present = {name for each in known for name in each.cubins}
-    is_main = library == expected.library
-    wanted = _with_features(expected.code)
-    if is_main and not present & wanted:
-        found = f"device code for {_counts(known) or 'nothing'}"
-        result.error(library, found, f"for {expected.code}")
+def check_device_code(target: Target, figures: dict[str, Any]) -> Iterator[InspectionFinding]:
+    """Compare the device code of every library with the GPU architecture of the variant."""
+    product, expected = target.product, expected_code(target)
+    objects, figures["sizes"] = {}, []
+    for path in [*target.libraries(), *_nccl_beside(target)]:
+        elf = read_elf(path)
+        held = device_objects(elf)
+        figures["sizes"].append(_size(path.name, elf.size, held, expected))
+        if path.parent == target.folder:
+            objects[path.name] = held
+    holding = [name for name, held in objects.items() if held]
+    if expected is None:
+        for name in (name for name in objects if name in holding or "cuda" in name):
+            found = "device code" if name in holding else "a library for CUDA"
+            yield InspectionFinding("error", name, found, f"none in a CPU-only {product.title}")
         return
-    if without := [each for each in compiled if wanted.isdisjoint(each.cubins)]:
+    version, none, main = target.package.version, product.no_device_code, product.device_code[0]
+    if not holding and none and in_range(version, none):
+        found = f"{product.title} {version} has no device code"
+        yield InspectionFinding("undecided", main, found)
+        return
+    main = next((name for name in product.device_code if name in holding), main)
+    code = sm_code(expected.capability)
+    if main not in holding:
+        cpu_only = f"no device code in any library: this {product.title} is CPU-only"
+        found = "missing, or without device code" if holding else cpu_only
+        yield InspectionFinding("error", main, found, f"device code for {code}")
+    for name in holding:
+        yield from judge_library(name, objects[name], expected, is_main=name == main)
+
+
+def judge_library(
+    library: str, objects: Sequence[DeviceObject], expected: ExpectedCode, *, is_main: bool
+) -> Iterator[InspectionFinding]:
+    """Judge the objects of a library; the main one must have code for the variant."""
+    bundled = _TABLE.bundled.get(library) if expected.product == TORCH.title else None
+    others = [each for each in objects if bundled and expected.is_bundled(each)]
+    if bundled and 0 < len(others) <= bundled.share * len(objects):
+        yield from _judge_bundled(library, bundled, others, expected)
+    else:  # so many are PyTorch's own, compiled for a list
+        others = []
+    ours = [each for each in objects if each not in others]
+    present = {code for each in ours for code in each.cubins}
+    without = [e for e in ours if e.cubins and expected.wanted.isdisjoint(e.cubins)]
+    found, code = "", sm_code(expected.capability)
+    if is_main and not present & expected.wanted:
+        found = f"device code for {_counts(each.cubins for each in ours) or 'nothing'}"
+    elif without:
         number = f"{counted(len(without), 'object')} of {expected.product}"
-        found = f"{number} without code for {expected.code}, but for {_counts(without)}"
-        result.error(library, found, f"{expected.code} in each")
-    if surplus := Counter(c for each in ours for c in each.cubins if c not in expected.allowed):
-        found = f"device code of {expected.product} for {_listing(surplus)}"
-        result.error(library, found, f"{expected.code} and nothing else")
-    for added in expected.added:
-        is_there = not present.isdisjoint({added.code, f"{added.code[:-1]}f"})
-        if is_main and added.needed and not is_there:
-            result.error(
+        codes = _counts(each.cubins for each in without)
+        found = f"{number} without code for {code}, but for {codes}"
+    elif present - expected.allowed:
+        codes = _counts(each.cubins - expected.allowed for each in ours)
+        found = f"device code of {expected.product} for {codes}"
+    if found:
+        yield InspectionFinding("error", library, found, f"{code} and nothing else")
+    for needed in expected.needed if is_main and not without else ():
+        if present.isdisjoint({needed, f"{needed[:-1]}f"}):
+            yield InspectionFinding(
+                "error",
                 library,
-                f"no {added.code} code: FP8 row-wise matrix products fail",
-                f"{added.code} in RowwiseScaledMM.cu, where {sm_code(added.base)} is asked for",
+                f"no {needed} code: FP8 row-wise matrix products fail",
+                f"{needed} in RowwiseScaledMM.cu, beside {code}",
                 'look in the build log for "cmake/Codegen.cmake has no condition", and build again',
             )
-    if surplus := Counter(name for each in known for name in each.ptx):
+    if ptx := _counts(each.ptx for each in ours):
         fix = "none needed: PTX makes the library larger and the start on newer GPUs slower"
-        none = "none: recipes build binaries only"
-        result.warning(library, f"PTX of {_listing(surplus)}", none, fix)
+        yield InspectionFinding("warning", library, f"PTX: {ptx}", "binaries only", fix)
 
 
-def _check_bundled(
-    library: str, objects: Sequence[DeviceObject], gpu: GpuArchitecture, result: PartResult
-) -> None:
-    """Note the code that was compiled elsewhere; warn where it does not run on the GPUs."""
-    by_owner = grouped((each.owner, each) for each in objects)
-    for owner in (name for name, owner in _TABLE.owners.items() if owner.bundled):
-        held = by_owner.get(owner, [])
-        if held:
-            result.notes.append(f"{library}: {owner} for {_counts(held)}")
-        capability = gpu.capability
-        if lacking := [each for each in held if not _runs(each, capability)]:
-            number = f"{len(lacking)} of {counted(len(held), 'object')} of {owner}"
-            result.warning(
-                library,
-                f"{number} for {_counts(lacking)}",
-                f"code that runs on {capability}",
-                f"{owner} fails on this GPU: build it for {capability} as well (cudaCapabilities)",
-            )
+def _judge_bundled(
+    library: str,
+    bundled: BundledLibrary,
+    objects: Sequence[DeviceObject],
+    expected: ExpectedCode,
+) -> Iterator[InspectionFinding]:
+    """Note the code that was compiled elsewhere; find what does not run on the GPU."""
+    title, capability = bundled.title, expected.capability
+    codes = _counts(each.cubins for each in objects)
+    yield InspectionFinding("note", library, f"{title} for {codes}")
+    lists = [each for each in objects if any(code[-1].isdigit() for code in each.cubins)]
+    if lacking := [each for each in lists if not code_runs_on(each.images, capability)]:
+        codes = _counts(each.cubins for each in lacking)
+        yield InspectionFinding(
+            "error" if bundled.needed else "warning",
+            library,
+            f"{len(lacking)} of {counted(len(lists), 'object')} of {title} for {codes}",
+            f"code that runs on {capability}",
+            f"{title} fails on this GPU: build it for {capability} as well (cudaCapabilities)",
+        )
 
 
-def _runs(each: DeviceObject, capability: str) -> bool:
-    """Whether one of the architectures runs on a GPU; PTX is compiled for newer ones."""
-    ptx = (code.replace("sm", "compute") for code in each.ptx)
-    return code_runs_on((*each.cubins, *ptx), capability) is not None
+def _nccl_beside(target: Target) -> list[Path]:
+    """Return the NCCL that is no part of PyTorch's libraries: of a wheel, or of the closure."""
+    if target.variant.gpu is None or target.product is not TORCH:
+        return []
+    found = list(target.folder.parent.parent.glob("nvidia/*/lib/libnccl.so*"))
+    if target.artefact:
+        paths = store.requisites(str(target.artefact.output))
+        found += (p for path in paths if "nccl" in path for p in Path(path).glob("lib/libnccl.so*"))
+    return sorted({path.resolve() for path in found if path.is_file()})
 
 
-def _figures(objects: Sequence[DeviceObject]) -> dict[str, Any]:
-    """Return how many objects hold each architecture."""
-    return {
-        "elf": dict(sorted(Counter(c for each in objects for c in each.cubins).items())),
-        "ptx": dict(sorted(Counter(c for each in objects for c in each.ptx).items())),
-    }
+def _size(
+    name: str, size: int, objects: Sequence[DeviceObject], expected: ExpectedCode | None
+) -> LibrarySize:
+    code: Counter[str] = Counter()
+    for each in objects:
+        code.update(each.images)
+    allowed = expected.allowed if expected else set()
+    return LibrarySize(
+        library=name,
+        bytes=size,
+        host=size - code.total(),
+        code=dict(sorted(code.items(), key=lambda item: (len(item[0]), item))),
+        surplus=sum(held for architecture, held in code.items() if architecture not in allowed),
+    )
 
 
-def _counts(objects: Iterable[DeviceObject]) -> str:
-    return _listing(Counter(code for each in objects for code in each.cubins))
-
-
-def _listing(counts: Counter[str]) -> str:
+def _counts(codes: Iterable[Iterable[str]]) -> str:
+    """Return the architectures of objects with the number of objects that have them."""
+    counts = Counter(code for each in codes for code in each)
     return ", ".join(f"{name} ({number})" for name, number in sorted(counts.items()))

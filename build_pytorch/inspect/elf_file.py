@@ -1,4 +1,4 @@
-"""Headers and sections of ELF files, with limits, because anybody may have made them.
+"""Sections of ELF files, with limits, because anybody may have made them.
 
 A file that is no complete library, contradicts itself or exceeds a limit raises ToolError with the
 reason. Time and memory are bounded by the size of the file, not by what its headers claim.
@@ -7,10 +7,9 @@ reason. Time and memory are bounded by the size of the file, not by what its hea
 from __future__ import annotations
 
 import os
-from itertools import starmap
 from pathlib import Path
 from struct import Struct as Layout
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
 from msgspec import Struct
 
@@ -18,41 +17,25 @@ from build_pytorch.base.errors import ToolError
 from build_pytorch.base.files import open_named
 
 # The fields that are used, of ELF64, little-endian, as of both platforms (System V ABI, chapter 4):
-# machine, place of the sections, size of a row, number of rows, index of the section with names.
+# machine, place of the sections, size of a row, number of rows, index of the section with names;
+# and of a row: name, type, offset, size.
 _HEADER: Final = Layout("<18xH20xQ10xHHH")
 _SECTION: Final = Layout("<II16xQQ24x")
 _MAGIC: Final = b"\x7fELF\x02\x01"
 _NOBITS: Final = 8
-_MOST_NAMES: Final = 1 << 29
-"""Bytes of the names of sections."""
+_MOST_NAMES: Final = 1 << 24
+_LONGEST_NAME: Final = 256
 MACHINES: Final = {"x86_64-linux": 62, "aarch64-linux": 183}
 """e_machine of each platform (System V ABI)."""
 
 
-class Section(NamedTuple):
-    """A row of the section header table; `name` is an offset in the section with names."""
-
-    name: int
-    type: int
-    offset: int
-    size: int
-
-
 class ElfFile(Struct, frozen=True):
-    """The headers of an ELF file."""
+    """A library: its machine, its size, and offset and size of each section in the file."""
 
     path: Path
     machine: int
-    sections: tuple[Section, ...]
-    section_names: bytes
-
-    def named(self, name: bytes) -> Section | None:
-        """Return the first section of a name that has content in the file."""
-        for section in self.sections:
-            end = self.section_names.find(b"\0", section.name, section.name + len(name) + 1)
-            if self.section_names[section.name : end] == name and section.type != _NOBITS:
-                return section
-        return None
+    size: int
+    sections: dict[bytes, tuple[int, int]]
 
 
 def read_elf(path: Path) -> ElfFile:
@@ -79,14 +62,18 @@ def _read_headers(path: Path, file: BinaryIO, size: int) -> ElfFile:
     if not count:  # or more than 65,279, which no linker makes of a library
         raise ToolError("it has no section table")
     file.seek(place)
-    rows = _SECTION.iter_unpack(file.read(count * row_size))
-    sections = tuple(starmap(Section, rows))
-    needed = max(section.offset + section.size * (section.type != _NOBITS) for section in sections)
+    rows = list(_SECTION.iter_unpack(file.read(count * row_size)))
+    rows = [(name, kind, at, 0 if kind == _NOBITS else length) for name, kind, at, length in rows]
+    needed = max(at + length for _, _, at, length in rows)
     if needed > size:
         raise ToolError(f"{size} bytes of {needed}")
-    if index >= count or sections[index].size > _MOST_NAMES:
+    if index >= count or not 0 < rows[index][3] <= _MOST_NAMES:
         raise ToolError("its sections have no names")
-    names = sections[index]
-    file.seek(names.offset)
-    content = b"" if names.type == _NOBITS else file.read(names.size)
-    return ElfFile(path, machine, sections, content)
+    file.seek(rows[index][2])
+    names = file.read(rows[index][3])
+    sections: dict[bytes, tuple[int, int]] = {}
+    for start, kind, at, length in rows:
+        if kind != _NOBITS:
+            name = names[start : start + _LONGEST_NAME].partition(b"\0")[0]
+            sections.setdefault(name, (at, length))
+    return ElfFile(path, machine, size, sections)

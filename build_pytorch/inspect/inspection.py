@@ -2,55 +2,98 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct, structs
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.inspect import closure, compiled_features, config, device_code
+from build_pytorch.inspect import closure, configuration, device_code
 from build_pytorch.inspect.elf_file import MACHINES, read_elf
-from build_pytorch.inspect.part import TORCH, Part, PartResult, Progress, Target
-from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.inspect.target import InspectionFinding, Target
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.nix import store
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
 
+PartState = Literal["passed", "failed", "warning", "skipped"]
+_STATES: Final[dict[str, PartState]] = {
+    "error": "failed",
+    "undecided": "skipped",
+    "warning": "warning",
+}
 
-def check_libraries(target: Target, result: PartResult, _progress: Progress) -> None:
+
+class PartResult(Struct, kw_only=True):
+    """The outcome of one part; the fields are keys of --json."""
+
+    id: str
+    title: str
+    state: PartState
+    """failed: an error; skipped: something is undecided."""
+    findings: list[InspectionFinding] = []
+    figures: dict[str, Any] = {}
+
+
+class Part(Struct, frozen=True):
+    """A part: a stable id, a title ({product}: PyTorch or the companion), the fix, the check.
+
+    `check` yields findings and adds to the figures. It raises ToolError if it cannot look.
+    """
+
+    id: str
+    title: str
+    fix: str
+    check: Callable[[Target, dict[str, Any]], Iterator[InspectionFinding]]
+
+    def inspect(self, target: Target) -> PartResult:
+        """Check the files; undecided if a tool is missing or fails or a file cannot be read."""
+        figures: dict[str, Any] = {}
+        try:
+            return self.result(target, list(self.check(target, figures)), figures)
+        except (ToolError, OSError) as error:
+            return self.undecided(target, str(error).partition("\n")[0])
+
+    def undecided(self, target: Target, reason: str) -> PartResult:
+        """Return the result of a part that could not look."""
+        return self.result(target, [InspectionFinding("undecided", self.id, reason)], {})
+
+    def result(
+        self, target: Target, findings: list[InspectionFinding], figures: dict[str, Any]
+    ) -> PartResult:
+        """Return the result; a finding without a fix of its own has that of the part."""
+        severities = {finding.severity for finding in findings}
+        passed: PartState = "passed"
+        state = next((state for word, state in _STATES.items() if word in severities), passed)
+        for finding in findings:
+            finding.fix = finding.fix or self.fix
+        title = self.title.format(product=target.product.title)
+        return PartResult(id=self.id, title=title, state=state, findings=findings, figures=figures)
+
+
+def check_libraries(target: Target, _figures: dict[str, Any]) -> Iterator[InspectionFinding]:
     """Find libraries that are not complete ELF files of the platform. Only headers are read."""
-    libraries, product = target.libraries(), target.product
-    platform = target.variant.platform
-    result.passed = [library.name for library in libraries]
+    product, platform = target.product, target.variant.platform
     if not target.has_main(target.folder):
         found = f"not in {target.folder}, nor in the closure"
-        result.error(product.main[0], found, f"{product.title}'s library")
-    for library in libraries:
-        place = os.path.realpath(library)
-        if target.artefact and not place.startswith(f"{store.folder()}/"):
-            found = f"a link that leads out of the Nix store: {place}"
-            result.error(library.name, found, "a file of the result")
-            continue
+        yield InspectionFinding("error", product.main[0], found, f"{product.title}'s library")
+    for library in target.libraries():
+        found = ""
         try:
             machine = read_elf(library).machine
         except ToolError as error:
-            expected = "a shared library of 64 bits, little-endian"
-            result.error(library.name, f"not a complete ELF file: {error}", expected)
+            found = f"not a complete ELF file: {error}"
         else:
-            if machine != MACHINES[platform]:
-                found = f"an ELF file for machine {machine}"
-                result.error(library.name, found, f"{MACHINES[platform]}, which is {platform}")
+            found = f"an ELF file for machine {machine}" * (machine != MACHINES[platform])
+        if found:
+            expected = f"a 64-bit library for machine {MACHINES[platform]}, which is {platform}"
+            yield InspectionFinding("error", library.name, found, expected)
 
 
+_BUILD_AGAIN: Final = "build the variant again from its recipe"
 PARTS: Final = (
-    Part(
-        "files",
-        "{product}'s libraries are complete ELF files",
-        "build the variant again from its recipe",
-        check_libraries,
-        needs_files=False,
-    ),
+    Part("files", "{product}'s libraries are complete ELF files", _BUILD_AGAIN, check_libraries),
     Part(
         "device-code",
         "{product}'s device code is for the variant's GPU architecture, and for no other",
@@ -60,23 +103,20 @@ PARTS: Final = (
     Part(
         "config",
         "{product}'s build configuration agrees with the matrix",
-        "build the variant again from its recipe",
-        config.check_config,
+        _BUILD_AGAIN,
+        configuration.check_config,
     ),
     Part(
         "features",
         "{product} has what the official wheel of its version has",
         "compile it in, or name it with a reason in `without` of matrix.toml",
-        compiled_features.check_features,
-        of_torch=True,
+        configuration.check_features,
     ),
     Part(
         "closure",
         "one CUDA version in the closure, and no more bytes than allowed",
         "look at the overlays in the recipe, or raise closure_gib in matrix.toml",
         closure.check_closure,
-        needs_result=True,
-        needs_files=False,
     ),
 )
 
@@ -128,7 +168,7 @@ def folder_target(package: Package, folder: Path) -> Target:
     return target
 
 
-def inspect_result(root: Path, package: Package, progress: Progress) -> Inspection:
+def inspect_result(root: Path, package: Package) -> Inspection:
     """Inspect the result of a package; save and record the report. Raises WriteError."""
     artefact = artefacts.find(root, package)
     if artefact is None:
@@ -138,32 +178,39 @@ def inspect_result(root: Path, package: Package, progress: Progress) -> Inspecti
     except (ToolError, OSError) as error:
         reason = str(error).partition("\n")[0]
         return _not_run(package, f"{artefact.link.name}: {reason}")
-    result = inspect_target(target, progress)
+    result = inspect_target(target)
     return evidence.record_evidence(root, package, artefact, test="inspect", result=result)
 
 
-def inspect_target(target: Target, progress: Progress) -> Inspection:
-    """Run the parts that apply; the first one checks whether the libraries are complete."""
+def inspect_target(target: Target) -> Inspection:
+    """Run the parts that apply; where the libraries are not complete, none that reads them."""
+    left_out = [] if target.artefact else ["closure"]
+    left_out += ["features"] if isinstance(target.package, CompanionPackage) else []
     results: list[PartResult] = []
     for part in PARTS:
-        if (part.needs_result and not target.artefact) or (
-            part.of_torch and target.product is not TORCH
-        ):
+        if part.id in left_out:
             continue
-        if part.needs_files and results[0].state == "failed":
-            results.append(part.skipped(target, "the libraries are not complete"))
+        if results and results[0].state == "failed" and part.id != "closure":
+            results.append(part.undecided(target, "the libraries are not complete"))
         else:
-            results.append(part.inspect(target, progress))
+            results.append(part.inspect(target))
     states = {result.state for result in results}
     outcome = "failed" if "failed" in states else "skipped" if "skipped" in states else "passed"
     return structs.replace(
         _not_run(target.package),
         outcome=outcome,
-        reasons=tuple(part.problem for part in results if part.state == outcome != "passed"),
+        reasons=tuple(_reason(part) for part in results if part.state == outcome != "passed"),
         folder=str(target.folder),
         output=str(target.artefact.output) if target.artefact else "",
         parts=tuple(results),
     )
+
+
+def _reason(part: PartResult) -> str:
+    """Return why a part failed or was skipped: its first error, or what is undecided."""
+    word = "error" if part.state == "failed" else "undecided"
+    first = next(finding for finding in part.findings if finding.severity == word)
+    return f"{part.id}: {first.path}: {first.found}"
 
 
 def _not_run(package: Package, *reasons: str) -> Inspection:

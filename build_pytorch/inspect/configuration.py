@@ -1,0 +1,172 @@
+"""What was compiled in, as the files state it: versions, compiler flags, features, BLAS.
+
+The flags are strings in the libraries, which torch.__config__ prints; the versions are in
+version.py; features show in names and texts of the libraries. Nothing is run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from build_pytorch.base.files import read_named
+from build_pytorch.base.versions import minor_version
+from build_pytorch.inspect.elf_file import read_elf
+from build_pytorch.inspect.target import InspectionFinding, Target
+from build_pytorch.matrix import build_features
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.nix import store
+from build_pytorch.smoke.script import release_of
+
+_ORIGIN: Final = "the files"
+_LIBRARIES: Final = "the libraries"
+_VERSION_FILE: Final = "version.py"
+_TEXTS: Final = (b".dynstr", b".rodata")
+_OWN: Final = ("libtorch_cpu.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so")
+_BLAS: Final = "libopenblas*.so*"
+_CXX: Final = re.compile(rb"[^\0]{0,65536}-fvisibility-inlines-hidden[^\0]{0,65536}")
+"""CXX_FLAGS: this flag is in those of every PyTorch (CMakeLists.txt), and in no other string."""
+_NO_CUPTI: Final = "-DLIBKINETO_NOCUPTI"
+"""In CXX_FLAGS of a build whose Kineto found no CUPTI (third_party/kineto's CMake, as
+cmake/Dependencies.cmake calls it). Debian's libtorch-cuda-2.6 has it; the official CUDA wheels of
+2.11, 2.14 and 2.15 do not (2026-11-21)."""
+_ENABLES_NOTHING: Final = re.compile(
+    r"-m(?:no-.+|tune=.+|cmodel=.+|64|fpmath=.+|abi=.+|prefer-vector-width=.+"
+    r"|tls-dialect=.+|branch-protection=.+|outline-atomics|omit-leaf-frame-pointer|stackrealign"
+    r"|indirect-branch.*|function-return=.+|fentry|harden-sls=.+)"
+)
+"""Options of the target that enable no instructions (GCC manual, x86 and AArch64 options)."""
+_PIECE: Final = 1 << 24
+_OVERLAP: Final = 1 << 17
+"""Bytes of a text that are looked at at once, and of which the next piece begins again."""
+
+
+def check_config(target: Target, figures: dict[str, Any]) -> Iterator[InspectionFinding]:
+    """Compare what version.py and the main library state with the matrix."""
+    stated, flags = _stated(target), None
+    if not isinstance(target.package, CompanionPackage):  # their files state the version only
+        pieces = _pieces([target.folder / "libtorch_cpu.so"])
+        match = next(filter(None, map(_CXX.search, pieces)), None)
+        flags = match[0].decode(errors="replace") if match else None
+    figures |= {"version": stated.get("__version__"), "cuda": stated.get("cuda"), "flags": flags}
+    yield from judge_config(target.package, **figures)
+
+
+def judge_config(
+    package: Package, version: str | None, cuda: str | None, flags: str | None
+) -> Iterator[InspectionFinding]:
+    """Compare a configuration with the matrix; `cuda`: "" for none. What is None is undecided."""
+    release, right = package.variant.release, package.version
+    known, stated = {"the version": version}, release_of(version)
+    if isinstance(package, Variant):
+        known |= {"the CUDA version": cuda, "CXX_FLAGS": flags}
+        stated = (version or "").partition("+")[0]  # after it: who built it, and how (PEP 440)
+        wanted = release.cuda.version if package.gpu and release.cuda else ""
+        if cuda is not None and minor_version(cuda) != minor_version(wanted):
+            found = f"CUDA {cuda or 'none'}"
+            yield InspectionFinding("error", _ORIGIN, found, f"CUDA {wanted or 'none'}")
+        yield from _check_flags(package, flags.split() if flags else [])
+    if version is not None and stated != right:
+        yield InspectionFinding("error", _ORIGIN, f"version {version}", right)
+    if unknown := [name for name, value in known.items() if value is None]:
+        yield InspectionFinding("undecided", _ORIGIN, f"{', '.join(unknown)} not found")
+
+
+def _check_flags(variant: Variant, flags: Sequence[str]) -> Iterator[InspectionFinding]:
+    wanted = variant.cpu.flags
+    missing = [flag for flag in wanted if flags and flag not in flags]
+    surplus = [flag for flag in flags if flag.startswith("-m") and flag not in wanted]
+    surplus = [flag for flag in surplus if not _ENABLES_NOTHING.fullmatch(flag)]
+    for preposition, wrong in (("without", missing), ("with", surplus)):
+        if wrong:
+            found, expected = f"CXX_FLAGS {preposition} {' '.join(wrong)}", " ".join(wanted)
+            yield InspectionFinding("error", _ORIGIN, found, f"{expected} and no other")
+    if variant.gpu and (off := [flag for flag in flags if flag.startswith(_NO_CUPTI)]):
+        expected = "a Kineto with CUPTI: without it torch.profiler records no CUDA activity"
+        fix = "give CMake the paths of CUPTI, as nixpkgs' pytorch-pr-108847.patch does"
+        yield InspectionFinding("error", _ORIGIN, f"CXX_FLAGS with {off[0]}", expected, fix)
+
+
+def _stated(target: Target) -> dict[str, str]:
+    """Return the texts that version.py defines, "" for None; {} if it cannot be read.
+
+    The libraries of a result may be in another output than its Python files.
+    """
+    places = [target.folder, target.folder.parent]
+    if target.artefact:
+        package = target.product.folder.partition("/")[0]
+        places += target.artefact.output.glob(f"lib/python3*/site-packages/{package}")
+    for place in places:
+        try:
+            return stated_in(read_named(place / _VERSION_FILE).decode(errors="replace"))
+        except OSError:
+            continue
+    return {}
+
+
+def stated_in(text: str) -> dict[str, str]:
+    """Return the texts that the text of a version.py defines, "" for None."""
+    lines = r"^(\w+)\b[^=\n]*= (?:None\b|['\"]([^'\"\n]+)['\"])"
+    return dict(re.findall(lines, text, re.MULTILINE))
+
+
+def check_features(target: Target, figures: dict[str, Any]) -> Iterator[InspectionFinding]:
+    """Find a BLAS that is not the one asked for. Warn of what only the official wheel has."""
+    variant, version = target.variant, target.variant.release.torch.version
+    wheel = build_features.wheel_for(variant)
+    found = features_in([*with_blas(target.folder), *_blas_of(target)])
+    figures["features"] = found
+    if blas := build_features.other_blas(variant, found):
+        fix = "look for BLAS in the summary of CMake in the build log"
+        asked = f"{variant.group.blas} (`blas`)"
+        yield InspectionFinding("error", _LIBRARIES, f"BLAS: {blas}", asked, fix)
+    if wheel is None:
+        note = f"no official wheel of PyTorch {version} for {variant.platform} was read"
+        fix = f"`python scripts/wheel_facts.py {version}` reads it"
+        yield InspectionFinding("note", _LIBRARIES, f"{note}; {fix}")
+        return
+    expected = f"as in the official wheel of {wheel.torch}"
+    for each in build_features.lacking(wheel, "files", found, has_cuda=variant.gpu is not None):
+        text = f"{each.problem}; {each.explanation}"
+        yield InspectionFinding("warning", _LIBRARIES, text, expected)
+
+
+def _blas_of(target: Target) -> list[Path]:
+    """Return the OpenBLAS in the closure of a result: its text says what its threads are."""
+    paths = store.requisites(str(target.artefact.output)) if target.artefact else []
+    found = (Path(path) / "lib/libopenblas.so" for path in paths if "-openblas-" in path)
+    return [path for path in found if path.is_file()]
+
+
+def features_in(libraries: Iterable[Path]) -> dict[str, str]:
+    """Return the features that are seen in libraries, of each the best kind.
+
+    Raises ToolError and OSError for a library that cannot be read.
+    """
+    best: dict[str, str] = {}
+    for piece in _pieces(libraries):
+        for name, kind in build_features.seen([piece], "files").items():
+            kinds = list(build_features.build_features()[name].kinds("files"))
+            if kind not in kinds or kinds.index(kind) <= kinds.index(best.get(name, kinds[-1])):
+                best[name] = kind or best.get(name, "")
+    return {name: best[name] for name in build_features.build_features() if name in best}
+
+
+def with_blas(folder: Path) -> list[Path]:
+    """Return PyTorch's libraries in a folder that show features, and the BLAS of a wheel."""
+    own = (path for pattern in _OWN for path in folder.glob(pattern))
+    blas = (*folder.glob(_BLAS), *folder.parent.parent.glob(f"torch.libs/{_BLAS}"))
+    return sorted(path for path in (*own, *blas) if path.is_file())
+
+
+def _pieces(libraries: Iterable[Path]) -> Iterator[bytes]:
+    """Yield the names and texts of libraries in overlapping pieces, to need little memory."""
+    for library in libraries:
+        sections = read_elf(library).sections
+        with library.open("rb") as file:
+            for at, length in (sections[name] for name in _TEXTS if name in sections):
+                for begin in range(0, length, _PIECE):
+                    file.seek(at + begin)
+                    yield file.read(min(_PIECE + _OVERLAP, length - begin))

@@ -1,0 +1,65 @@
+"""What an inspection looks at, and what it finds."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.source_tables import KnownCompanion, known_companions
+from build_pytorch.results.artefacts import Artefact
+
+TORCH: Final = KnownCompanion(
+    title="PyTorch",
+    repository="pytorch/pytorch",
+    folder="torch/lib",
+    libraries=r"lib(?:torch|c10|caffe2|shm)\w*\.so",
+    main=("libtorch_cpu.so",),
+    device_code=("libtorch_cuda.so",),
+)
+"""PyTorch, described as companion_versions.toml describes the companions."""
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """The built files of a package. Without an artefact: a folder given by the user."""
+
+    package: Package
+    folder: Path
+    """The folder of the main library, or where it should be."""
+    artefact: Artefact | None = None
+
+    @property
+    def variant(self) -> Variant:
+        """The variant; for a companion the one that it is for."""
+        return self.package.variant
+
+    @property
+    def product(self) -> KnownCompanion:
+        """What the libraries are called and where they are."""
+        if isinstance(self.package, CompanionPackage):
+            return known_companions()[self.package.name]
+        return TORCH
+
+    def has_main(self, folder: Path) -> bool:
+        """Whether a folder has the product's main library, of any file type."""
+        return any(os.path.lexists(folder / name) for name in self.product.main)
+
+    def libraries(self) -> list[Path]:
+        """Return the product's own libraries."""
+        ours = re.compile(self.product.libraries)
+        return sorted(path for path in self.folder.iterdir() if ours.fullmatch(path.name))
+
+
+class InspectionFinding(Struct):
+    """What is not as expected; undecided: it could not be read; note: neither right nor wrong."""
+
+    severity: Literal["error", "undecided", "warning", "note"]
+    path: str
+    """The library or other thing that has it."""
+    found: str
+    expected: str = ""
+    fix: str = ""
