@@ -194,7 +194,7 @@ FILE_CALLS: Final = {
 OPENS_FILES: Final = {
     "build_pytorch.base.outputs": "/dev/null, where a user names it",
     "build_pytorch.base.console": "/dev/null",
-    "build_pytorch.base.torch_facts": "runs alone, in the Python of a user",
+    "build_pytorch.base.installed_torch": "runs alone, in the Python of a user",
     "build_pytorch.base.files": "the one door to the files of a checkout",
     "build_pytorch.build.build_obstacles": "limits in /sys",
     "build_pytorch.build.log_rules": "a table of the package",

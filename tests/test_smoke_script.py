@@ -18,7 +18,7 @@ import pytest
 from smoke_faults import FAULTS, Fault, noticed
 from smoke_reports import Raw, report, variant
 
-from build_pytorch.base import torch_facts
+from build_pytorch.base import installed_torch
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import judge
@@ -212,7 +212,7 @@ def test_the_triton_that_the_installed_pytorch_requires_is_reported(
         ("tritonclient==1.0", None),
     ):
         metadata(tmp_path, "torch", "2.10.0", line)
-        assert torch_facts.triton_versions() == ("3.5.1", required)
+        assert installed_torch.triton_versions() == ("3.5.1", required)
 
 
 def metadata(folder: Path, name: str, version: str, requires: str = "") -> None:

@@ -1,7 +1,7 @@
 """Test a PyTorch with real work and print a JSON report on stdout.
 
-Run this file with the Python whose torch is to be tested; it needs torch_facts.py, in ../base or
-beside it, and nothing else. A missing or broken torch is reported in the JSON.
+Run this file with the Python whose torch is to be tested; it needs installed_torch.py, in
+../base or beside it, and nothing else. A missing or broken torch is reported in the JSON.
 
     python script.py [--device INDEX] [--cpu-only] [--limit SECONDS] [--companion NAME[=VERSION]]
 
@@ -44,10 +44,10 @@ from typing import Any, NamedTuple
 Facts = dict[str, Any]
 
 
-def _torch_facts() -> Any:
-    """Return the module torch_facts, which is in no package of this Python."""
+def _installed_torch() -> Any:
+    """Return the module installed_torch, which is in no package of this Python."""
     here = Path(__file__).resolve()
-    places = (here.parents[1] / "base/torch_facts.py", here.with_name("torch_facts.py"))
+    places = (here.parents[1] / "base/installed_torch.py", here.with_name("installed_torch.py"))
     path = next(filter(Path.exists, places))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec  # noqa: S101 - a Python file
@@ -57,7 +57,7 @@ def _torch_facts() -> Any:
     return module
 
 
-torch_facts = _torch_facts()
+torch_facts = _installed_torch()
 
 SCHEMA = 2
 MEASURE = "largest difference from the reference, divided by the largest value of the reference"

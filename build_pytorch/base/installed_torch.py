@@ -1,6 +1,6 @@
 """What a torch is: a stand-alone script for Python 3.8 on, which needs nothing beside it.
 
-    python torch_facts.py        or        python - < torch_facts.py
+    python installed_torch.py        or        python - < installed_torch.py
 
 It prints a line of JSON before it imports torch and one after that: the import may end the process.
 `python -` finds the modules that the user's own programs find. doctor reads both lines, smoke
