@@ -22,8 +22,8 @@ from build_pytorch.base import files, process
 from build_pytorch.base.console import write
 from build_pytorch.base.errors import EXIT_OK, ToolError
 from build_pytorch.base.versions import numbers, order
-from build_pytorch.cli.entry import guarded
 from build_pytorch.matrix import source_tables
+from build_pytorch.tasks.command import guarded
 
 FILE: Final = "companion_versions.toml"
 COMPANIONS: Final = Path(source_tables.__file__).with_name(FILE)

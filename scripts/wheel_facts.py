@@ -24,13 +24,13 @@ from build_pytorch.base import files, process
 from build_pytorch.base.console import write
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, ToolError
 from build_pytorch.base.versions import numbers
-from build_pytorch.cli.entry import guarded
 from build_pytorch.inspect import fatbin
 from build_pytorch.inspect.configuration import features_in, stated_in, with_blas
 from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.matrix import official_wheels
 from build_pytorch.matrix.field_types import Platform
 from build_pytorch.matrix.official_wheels import OfficialWheel
+from build_pytorch.tasks.command import guarded
 
 PLATFORMS: Final[dict[Platform, str]] = {"x86_64-linux": "x86_64", "aarch64-linux": "aarch64"}
 _TAGS: Final = ("manylinux_2_28", "manylinux2014", "manylinux1")

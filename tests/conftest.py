@@ -22,13 +22,14 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from invoke.program import Program
 from one_release import first_release
 
 from build_pytorch.base import paths
-from build_pytorch.cli import entry
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
+from build_pytorch.tasks import menu
 
 # A shell ignores Ctrl-C for what it runs in the background, nohup the end of the terminal, and so
 # would all that tests start.
@@ -216,10 +217,24 @@ def run_in_process(
         mock.patch.dict(os.environ, env),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
+        mock.patch.object(sys, "argv", ["invoke", *words]),
     ):
-        code = entry.run_words(words, root)
+        code = _code_of(words)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `build` ignores it until its process ends
     return subprocess.CompletedProcess(words, code, stdout.getvalue(), stderr.getvalue())
+
+
+@functools.cache
+def _program() -> Program:
+    return menu.program()
+
+
+def _code_of(words: Sequence[str]) -> int:
+    try:
+        _program().run(["invoke", *words])
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
 
 
 def _forget_what_a_process_remembers() -> None:

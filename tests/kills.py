@@ -26,8 +26,7 @@ from world import Site, World, kill_session, prepared_project, wait_until
 
 from build_pytorch.base import digest
 from build_pytorch.base.files import TEMPORARY
-from build_pytorch.cli import matrix_change
-from build_pytorch.sources import move_checks
+from build_pytorch.sources import move_checks, planned_change
 
 KILLED: Final = -9
 LAST: Final = 1 << 30  #: the number of a call that no run reaches
@@ -35,8 +34,8 @@ LAST: Final = 1 << 30  #: the number of a call that no run reaches
 SERVER: Final = """
 import os, signal, sys
 from build_pytorch.base import file_plan
-from build_pytorch.cli import phases
-from build_pytorch.cli.entry import guarded
+from build_pytorch.tasks import menu, phases
+from build_pytorch.tasks.command import guarded
 
 def run(wanted, count):
     seen = 0
@@ -56,7 +55,7 @@ def run(wanted, count):
         os.write(count, b"%d " % seen)
     file_plan.apply = applied
     sys.stdout = open(os.devnull, "w")
-    return guarded(lambda: phases.run(phases.PhaseOptions()))
+    return guarded(lambda: phases.run([1, 2, 3, 4, 5]))
 
 for line in sys.stdin:
     reader, count = os.pipe()
@@ -203,7 +202,7 @@ def builds(world: World, dice: random.Random, count: int) -> Counter[str]:
         wait_until(lambda: size() > before or run.poll() is not None, "write of the ledger")
 
     for _ in range(count):
-        run = world.start("cpu-*", "sm90-*", "--jobs", "2")
+        run = world.start("cpu-*,sm90-*", "--jobs", "2")
         for _ in range(dice.randint(1, 4)):
             wait_for_a_write(run)
         time.sleep(dice.choice([0, dice.uniform(0, 0.3)]))
@@ -230,11 +229,11 @@ def builds(world: World, dice: random.Random, count: int) -> Counter[str]:
             world.site.clear()
             world.scenario("default", "pause=0.01; steps=20; good")
     world.scenario("default", "good")
-    done = world.built("cpu-*", "sm90-*", "--jobs", "2")
+    done = world.built("cpu-*,sm90-*", "--jobs", "2")
     assert done["returncode"] == 0, done["stderr"]
     for row in done["variants"]:
         assert row["action"] == "up to date" or row["outcome"] == "built"
-    again = world.built("cpu-*", "sm90-*")
+    again = world.built("cpu-*,sm90-*")
     assert {row["action"] for row in again["variants"]} == {"up to date"}
     return counts
 
@@ -308,8 +307,8 @@ class ChangeKiller:
     def run_again(self) -> tuple[int, str]:
         """Run the command to its end. Return the exit code and what it says."""
         with contextlib.ExitStack() as patches:
-            for module in (matrix_change,):
-                verified = mock.patch.object(module, "_verify_planned", return_value=Verified)
+            for module in (planned_change,):
+                verified = mock.patch.object(module, "verify_planned", return_value=Verified)
                 patches.enter_context(verified)
             for name in ("check_upstream", "fetch_changed"):
                 nothing = mock.patch.object(move_checks, name, return_value=())

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from build_pytorch.base.console import Screen
-from build_pytorch.cli.smoke import show_case
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.smoke import script
 from build_pytorch.smoke.smoke_case import case_of, judge_run
 from build_pytorch.smoke.smoke_report import SmokeReport, SmokeRun
+from build_pytorch.tasks.smoke import show_case
 
 FIXTURES = Path(__file__).parent / "fixtures" / "smoke"
 

@@ -85,7 +85,7 @@ def test_no_module_imports_itself_through_others() -> None:
 
 def test_an_import_is_seen_in_a_function_and_by_name() -> None:
     """Of the package that is imported late, and of the checks that a table names."""
-    assert "build_pytorch.cli.entry" in edges()["build_pytorch.cli.script"]
+    assert "build_pytorch.generate.recipes" in edges()["build_pytorch.tasks.show"]
     assert all(targets <= modules().keys() for targets in edges().values())
 
 
@@ -108,7 +108,7 @@ def test_init_files_hold_a_docstring_only() -> None:
 def test_class_and_module_names_are_unique() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for module, path in modules().items():
-        if path.name != "__init__.py" and room(module) != "cli":  # there a command gives the name
+        if path.name != "__init__.py" and room(module) != "tasks":  # there a command gives the name
             places[f"module {module.rpartition('.')[2]}"].append(module)
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
@@ -198,7 +198,7 @@ OPENS_FILES: Final = {
     "build_pytorch.base.files": "the one door to the files of a checkout",
     "build_pytorch.build.build_obstacles": "limits in /sys",
     "build_pytorch.build.log_rules": "a table of the package",
-    "build_pytorch.cli.entry": "/dev/null",
+    "build_pytorch.tasks.command": "/dev/null",
     "build_pytorch.compare.workload_script": "runs alone, in the Python that is measured",
     "build_pytorch.hardware.detect": "/proc and /sys",
     "build_pytorch.hardware.torch_facts": "a script that runs elsewhere",
@@ -209,8 +209,8 @@ OPENS_FILES: Final = {
     "build_pytorch.inspect.target": "results in the Nix store",
     "build_pytorch.results.artefacts": "results in the Nix store",
     "build_pytorch.smoke.script": "runs alone, in the Python of a result",
-    "build_pytorch.cli.init": "the folder of a new project",
-    "build_pytorch.cli.matrix_change": "a temporary folder of its own",
+    "build_pytorch.tasks.init": "the folder of a new project",
+    "build_pytorch.sources.planned_change": "a temporary folder of its own",
     "build_pytorch.verify.hook_runs": "a temporary folder of its own",
 }
 """The modules that open or list files themselves, with what they open."""

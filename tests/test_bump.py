@@ -23,11 +23,11 @@ from test_prefetch import OTHER, tool
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Action
-from build_pytorch.cli.matrix_change import _plan_files
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.sources.github import GitHub
 from build_pytorch.sources.move_checks import asked_move, check_upstream
+from build_pytorch.sources.planned_change import plan_files
 from build_pytorch.sources.release_move import NewVersions, ReleaseMove, new_versions
 
 PIN = "6a030d535719c5190187c4cec156f335e95e3211"
@@ -311,7 +311,7 @@ def test_everything_is_written(api: Api, project: Project) -> None:
     recipe = project.recipe("cuda13_0-sm90-avx2").read_text()
     for part in ('pname = "pytorch211-', OTHER, "PYTORCH_BUILD_VERSION=2.11.0"):
         assert part in recipe
-    assert "Next:" in done.stdout
+    assert "Written; `git diff` shows it." in done.stdout
     before, asked_before = project.snapshot(), len(api.requests)
     again = bump(project, "--torch", "2.11.0")
     assert again.returncode == 0
@@ -382,7 +382,7 @@ def test_a_recipe_that_was_edited_by_hand_is_not_deleted_for_its_new_name(
 ) -> None:
     edited_by_hand(project)
     old = matrix_reader.load(project.root)
-    planned = _plan_files(old, moved(ONE, "cuda13_0", python="3.12"))
+    planned = plan_files(old, moved(ONE, "cuda13_0", python="3.12"))
     (refused,) = (change for change in planned if change.action is Action.REFUSED)
     assert refused.path.endswith("/pytorch-python313-cpu-avx2.nix")
     assert refused.reason == "edited by hand, and has another name"

@@ -14,9 +14,9 @@ import pytest
 from conftest import LEGACY, ONE, PROJECT, Project, copied_project, needs_nix
 from mutations import swap
 
-from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.nix.nix_evaluation import MOST_ENDED
+from build_pytorch.tasks.reference_pages import reference_pages
 from build_pytorch.verify import registry, verification
 from build_pytorch.verify.verification import VerificationResult
 
@@ -257,7 +257,7 @@ def test_a_tree_without_anything_is_findings_not_success(tmp_path: Path) -> None
 
 def test_findings_have_file_line_found_expected_and_fix(shared: Project) -> None:
     with changed(shared, GPU_RECIPE, swap('gpuArchSM = "9.0"', 'gpuArchSM = "8.9"')):
-        words = ("verify", "--json", "--only", "gpu-arch", "--only", "generated-recipes")
+        words = ("verify", "--json", "--only", "gpu-arch,generated-recipes")
         done = shared.invoke(*words)
     assert done.returncode == 1
     findings = {f["check"]: f for f in json.loads(done.stdout)["findings"]}

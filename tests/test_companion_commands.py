@@ -13,12 +13,12 @@ from conftest import Project, needs_nix
 from sample_fleet import LAST, Checkout, SampleFleet
 from test_publish import Hub, hub  # noqa: F401 - a fixture
 
-from build_pytorch.cli import recommend
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.publish.publication import Publishing, decide
 from build_pytorch.results import evidence, ledger
 from build_pytorch.results.package_state import PackageState
+from build_pytorch.tasks import package_commands
 
 ID = "cpu-avx2+torchvision"
 TORCH, VISION, AUDIO = (f"{n}-python313-cpu-avx2" for n in ("pytorch", "torchvision", "torchaudio"))
@@ -109,18 +109,18 @@ def test_variant_and_companion_are_published_torch_first(hub: Hub) -> None:  # n
     add_companion(hub)
     hub.add_evidence("cpu-avx2")
     (hub.folder / f"broken-{TORCH}").touch()
-    code, said = hub.publish("cpu-avx2", ID)
+    code, said = hub.publish(f"cpu-avx2,{ID}")
     assert (code, hub.calls) == (1, [f"publish {TORCH}"])
     assert "1 failed, 1 refused" in said
     (hub.folder / f"broken-{TORCH}").unlink()
-    code, said = hub.publish(ID, "cpu-avx2", "--org", "acme")
+    code, said = hub.publish(f"{ID},cpu-avx2", "--org", "acme")
     assert code == 0, said
     assert hub.calls[1:] == [
         f"publish -o acme {TORCH}",
         f"publish --dir companions -o acme {VISION}",
     ]
     assert hub.world.ledger()[-1]["variant"] == ID
-    assert "2 already" in hub.publish(ID, "cpu-avx2", "--org", "acme")[1]
+    assert "2 already" in hub.publish(f"{ID},cpu-avx2", "--org", "acme")[1]
 
 
 @needs_nix
@@ -145,10 +145,9 @@ def test_a_companion_alone_needs_its_pytorch_published_before(hub: Hub) -> None:
 def test_the_matching_set_is_installed_together(still: Project) -> None:
     argv = ("--gpu", "9.0", "--cpu", "avx2", "--driver", "580.95.05")
     done = still.invoke("recommend", *argv, "--json")
-    best = json.loads(done.stdout)["answers"][0]
-    assert [(each["name"], each["version"]) for each in best["companions"]] == [
-        ("torchvision", "0.25.0"),
-        ("torchaudio", "2.10.0"),
+    assert json.loads(done.stdout)["companions"] == [
+        "sm90-avx2+torchvision",
+        "sm90-avx2+torchaudio",
     ]
 
 
@@ -159,14 +158,14 @@ def test_a_companion_is_shown_by_its_id(still: Project) -> None:
     done = still.invoke("show", ID, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert (document["variant"], document["package"]) == (ID, VISION)
+    assert (document["id"], document["package"]) == (ID, VISION)
     assert (document["version"], document["torch"]) == ("0.25.0", "cpu-avx2")
     path = f"companions/.flox/pkgs/{VISION}.nix"
     assert (document["recipe"]["path"], document["recipe"]["action"]) == (path, "unchanged")
     assert document["commands"] == {
         "build": [f"invoke build {ID}"],
         "test": [f"invoke smoke {ID}", f"invoke inspect {ID}"],
-        "publish": [f"invoke publish cpu-avx2 {ID}"],
+        "publish": [f"invoke publish cpu-avx2,{ID}"],
     }
     said = " ".join(still.invoke("show", VISION).stdout.split())
     assert "companion torchvision 0.25.0 from GitHub, for PyTorch 2.10.0 of cpu-avx2" in said
@@ -174,7 +173,7 @@ def test_a_companion_is_shown_by_its_id(still: Project) -> None:
 
 def test_a_variant_names_its_companions(still: Project) -> None:
     document = json.loads(still.invoke("show", "cpu-avx2", "--json").stdout)
-    assert document["torch"] == document["variant"]
+    assert document["torch"] == document["id"]
     assert document["companions"] == [ID, "cpu-avx2+torchaudio"]
     matrix = matrix_reader.load(still.root)
     variant = next(each for each in matrix.variants if each.id == "cpu-avx2")
@@ -182,7 +181,7 @@ def test_a_variant_names_its_companions(still: Project) -> None:
         event="published", **SampleFleet(still.root).common(variant, LAST), organization="acme"
     )
     state = PackageState(package=variant, digest=published.digest, events=(published,))
-    commands = recommend.commands(variant, state, matrix.companions_of(variant))
+    commands = package_commands.commands(variant, state, matrix.companions_of(variant))
     assert commands["set"] == [f"flox install acme/{TORCH} acme/{VISION} acme/{AUDIO}"]
 
 
@@ -207,16 +206,17 @@ def test_a_companion_has_a_state_and_a_failure_of_its_own(checkout: Checkout) ->
 @pytest.mark.parametrize(
     ("patterns", "wanted"),
     [
-        ([], {"cpu-avx2": "not built", ID: "failed"}),
-        (["cpu-avx2", "cpu-*+torchaudio"], {"cpu-avx512+torchaudio": "not built"}),
+        ("", {"cpu-avx2": "not built", ID: "failed"}),
+        ("cpu-avx2,cpu-*+torchaudio", {"cpu-avx512+torchaudio": "not built"}),
     ],
 )
 def test_status_has_companions_with_events_and_those_that_are_named(
-    project: Project, matrix: Matrix, patterns: list[str], wanted: dict[str, str]
+    project: Project, matrix: Matrix, patterns: str, wanted: dict[str, str]
 ) -> None:
     SampleFleet(project.root).failed(companion(matrix), "error: builder failed\n")
-    document = json.loads(project.invoke("status", *patterns, "--json").stdout)
-    rows = {row["variant"]: row["state"] for row in document["variants"] + document["companions"]}
+    words = ["--packages", patterns] if patterns else []
+    document = json.loads(project.invoke("status", *words, "--json").stdout)
+    rows = {row["id"]: row["state"] for row in document["packages"]}
     assert wanted.items() <= rows.items()
     assert "cpu-avx2+torchaudio" not in rows or patterns
     assert ID in rows or patterns

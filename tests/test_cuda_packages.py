@@ -117,7 +117,7 @@ def test_b_packages_of_the_pin_make_the_same_build_under_another_name(
     origin = f'rev = "{REV}"\n'
     world.project.edit("matrix.toml", origin, f'{origin}same_of = "{REV}"\n')
     regenerate(world)
-    rows = world.built(PLAIN, WRAPPER)["by_id"]
+    rows = world.built(f"{PLAIN},{WRAPPER}")["by_id"]
     assert (rows[PLAIN]["outcome"], rows[WRAPPER]["action"]) == ("built", "skipped")
     assert rows[WRAPPER]["reason"].startswith(f"the same build as {PLAIN}, unless {VARIABLE}")
     assert world.built(WRAPPER)["by_id"][WRAPPER]["action"] == "skipped"

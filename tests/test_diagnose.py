@@ -19,8 +19,8 @@ from conftest import PROJECT, Project, error_line, unfolded
 
 from build_pytorch.base import files
 from build_pytorch.build.build_progress import LogDiagnosis, diagnose, named_package
+from build_pytorch.build.log_file import chunks
 from build_pytorch.build.log_reader import split_lines
-from build_pytorch.cli.diagnose import _chunks
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
 
 LOGS = PROJECT / "tests/logs"
@@ -394,15 +394,13 @@ def test_the_source_of_a_pin_with_another_version_is_not_prefetched(matrix: Matr
 
 
 REFUSED = {
-    (): "name a package (its last log)",
-    ("a", "b"): "name a package (its last log)",
-    ("missing.log",): 'missing.log: no such file; as an id: no variant matches "missing.log"',
+    ("missing.log",): 'missing.log: no such file; as an id: no package matches "missing.log"',
     ("sm90-avx2",): "sm90-avx2: the ledger has no build of it",
     ("/dev/zero",): "/dev/zero: cannot be read: not a regular file",
     ("fifo",): "fifo: cannot be read: not a regular file",
     (".",): ".: cannot be read: Is a directory",
-    ("matrix.toml", "--variant", "sm9"): 'no variant matches "sm9"',
-    ("matrix.toml", "--variant", "sm90-*"): "names several",
+    ("matrix.toml", "--variant", "sm9"): 'no package matches "sm9"',
+    ("matrix.toml", "--variant", "sm90-*"): "name one of them: sm90-avx2, ",
 }
 
 
@@ -431,6 +429,6 @@ def test_logs_are_read_in_every_form(tmp_path: Path, gpu: Variant) -> None:
     parts = gzip.compress(text[:99]) + gzip.compress(text[99:])
     for content in (text, parts, text.replace(b"\n", b"\r")):
         (tmp_path / "x.log").write_bytes(content)
-        stop = diagnose(split_lines(_chunks(str(tmp_path / "x.log")), 1 << 20), gpu).stop
+        stop = diagnose(split_lines(chunks(str(tmp_path / "x.log")), 1 << 20), gpu).stop
         assert stop
         assert stop.lines[0][0] == 4

@@ -111,7 +111,7 @@ class Shell(Reader):
         return int(code), printed
 
     def build(self, *ids: str) -> None:
-        code, printed = self.run(f"invoke build --backend nix {' '.join(ids)}")
+        code, printed = self.run(f"invoke build --backend nix {','.join(ids)}")
         assert code == 0, printed
 
     def append(self, path: str, text: str) -> None:

@@ -142,7 +142,8 @@ def test_generated_texts_do_not_depend_on_options_of_python() -> None:
     reference, so that a test run with any Python compares with the same text."""
     script = (
         "import hashlib, json\n"
-        "from build_pytorch.cli.reference_pages import reference_pages\n"
+        "import build_pytorch.tasks.menu\n"
+        "from build_pytorch.tasks.reference_pages import reference_pages\n"
         "from build_pytorch.generate import docs, recipes\n"
         "from build_pytorch.matrix import matrix_reader\n"
         "matrix = matrix_reader.load()\n"

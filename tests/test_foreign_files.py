@@ -106,7 +106,7 @@ def test_a_linked_folder_is_refused_by_name(
     shutil.rmtree(project.root / folder)
     (project.root / folder).symlink_to(outside)
     needs = {"phase4": ".flox", "phase5": "docs"}.get(command, folder)
-    done = project.invoke(command, *(["--diff"] if command != "verify" else []))
+    done = project.invoke(command, *(["--verbose"] if command != "verify" else []))
     if folder.startswith(needs):
         assert done.returncode in {1, 2}
         said = done.stdout + done.stderr
@@ -129,7 +129,7 @@ def test_the_target_of_a_link_is_neither_shown_nor_changed(
 ) -> None:
     (project.root / path).unlink()
     (project.root / path).symlink_to(outside / "file")
-    commands = [[command, "--diff"], ["verify"]]
+    commands = [[command, "--verbose"], ["verify"]]
     for argv in [*commands, ["phase4", "--force"]] if command == "phase4" else commands:
         done = project.invoke(*argv)
         assert SECRET not in done.stdout + done.stderr

@@ -38,9 +38,6 @@ from build_pytorch.base.process import ProcessResult
 from build_pytorch.build.build_progress import BuildProgress, diagnose
 from build_pytorch.build.log_reader import TextLogReader
 from build_pytorch.build.log_rules import RULES
-from build_pytorch.cli import describe_machine
-from build_pytorch.cli.diagnose import document, show
-from build_pytorch.cli.smoke import show_case
 from build_pytorch.generate import docs
 from build_pytorch.hardware import saved_machines
 from build_pytorch.hardware.choose import choose
@@ -54,6 +51,9 @@ from build_pytorch.results.ledger import FILE
 from build_pytorch.smoke import smoke_report
 from build_pytorch.smoke.smoke_case import case_of, judge_run
 from build_pytorch.sources import fetchers, github
+from build_pytorch.tasks import machine_lines
+from build_pytorch.tasks.diagnose import document, show
+from build_pytorch.tasks.smoke import show_case
 from build_pytorch.verify import verification
 
 TESTS: Final = PROJECT / "tests"
@@ -310,7 +310,7 @@ def test_a_machine_of_others_gets_an_answer_or_is_refused(text: str) -> None:
     if machine is None:
         return
     out = io.StringIO()
-    describe_machine.print_machine(Screen(out), machine, MATRIX.cpus.values())
+    machine_lines.print_machine(Screen(out), machine, MATRIX.cpus.values())
     choose(MATRIX, machine)
     assert is_shown(out.getvalue())
 

@@ -322,7 +322,6 @@ def test_a_variant_that_was_not_built_is_one_line_with_the_command(project: Proj
         (["cpu-avx2", "--path", ".flox"], "no libtorch_cpu.so in it"),
         (["cpu-*", "--path", ".flox"], "the files of one variant"),
         (["cpu-avx3"], 'did you mean "cpu-avx2"?'),
-        ([], "name what to inspect"),
     ],
 )
 def test_bad_input_is_one_line(project: Project, argv: list[str], says: str) -> None:

@@ -10,8 +10,7 @@ from conftest import ONE, Project
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.versions import digits
-from build_pytorch.cli.commands import RecommendOptions
-from build_pytorch.cli.describe_machine import described_machine
+from build_pytorch.hardware.described import described_machine
 from build_pytorch.matrix import known_hardware, matrix_reader
 
 KNOWN = known_hardware.load()
@@ -138,7 +137,7 @@ NO_GPU = (
 )
 def test_a_model_number_that_no_product_has_is_refused(gpu: str, cpu: str) -> None:
     with pytest.raises(BuildPytorchError, match=r"^--(gpu|cpu): found "):
-        described_machine(RecommendOptions(gpu=(gpu,), cpu=cpu), matrix_reader.parse(ONE))
+        described_machine(matrix_reader.parse(ONE), gpu=(gpu,), cpu=cpu)
 
 
 def test_recommend_takes_a_generation_for_an_isa(still: Project) -> None:

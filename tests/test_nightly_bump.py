@@ -7,6 +7,8 @@ import json
 
 import pytest
 from conftest import PROJECT, WHOLE, Project, needs_nix
+from invoke.collection import Collection
+from invoke.parser import Parser
 from test_bump import (
     NEW_PIN,
     NIGHTLY,
@@ -24,12 +26,11 @@ from test_prefetch import OTHER
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError, ToolError
 from build_pytorch.base.versions import NEWEST
-from build_pytorch.cli import outdated
-from build_pytorch.cli.commands import COMMANDS, OutdatedOptions
-from build_pytorch.cli.declaration import parsed
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.sources import nightly
 from build_pytorch.sources.release_move import NewVersions, ReleaseMove
+from build_pytorch.tasks import outdated
+from build_pytorch.tasks.menu import bump as task
 
 __all__ = ["api"]  # a fixture
 
@@ -49,16 +50,14 @@ def listed(answer: Answer) -> Answer:
     return ok([json.loads(answer[2])])
 
 
-@pytest.mark.parametrize(
-    ("words", "value"),
-    [
-        (["--nightly"], NEWEST),
-        (["--nightly", "--dry-run"], NEWEST),
+def test_the_value_of_the_option_may_be_left_out() -> None:
+    for words, value in (
+        (["--nightly"], True),
+        (["--nightly", "--dry-run"], True),
         ([f"--nightly={OTHER_REV}"], OTHER_REV),
-    ],
-)
-def test_the_value_of_the_option_may_be_left_out(words: list[str], value: str) -> None:
-    assert parsed(COMMANDS["bump"], words)[0]["nightly"] == value
+    ):
+        context = Parser(contexts=Collection(task).to_contexts()).parse_argv(["bump", *words])
+        assert context[0].args["nightly"].value == value
 
 
 def test_a_day_a_revision_or_nothing_names_a_nightly() -> None:
@@ -186,13 +185,15 @@ def test_a_wrong_target_is_one_line(argv: list[str], says: str) -> None:
 
 
 def test_outdated_says_how_old_a_nightly_is_on_a_given_day(
-    api: Api, capsys: pytest.CaptureFixture[str]
+    api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert api.base
-    assert outdated.run(OutdatedOptions(), clock=lambda: dt.date(2025, 11, 14)) == 0
-    (line,) = [it for it in capsys.readouterr().out.splitlines() if "days old" in it]
+    monkeypatch.setattr(outdated, "today", lambda: dt.date(2025, 11, 14))
+    said = Project(PROJECT).invoke("outdated").stdout
+    (line,) = [it for it in said.splitlines() if "days old" in it]
     assert line.startswith("nightly  nightly ")
     assert line.endswith(f", 30 days old: {NIGHTLY} is newer (nightly of 2026-06-30)")
-    outdated.run(OutdatedOptions(json=True), clock=lambda: dt.date(2025, 10, 16))
-    (row,) = [it for it in json.loads(capsys.readouterr().out) if "days" in it]
+    monkeypatch.setattr(outdated, "today", lambda: dt.date(2025, 10, 16))
+    said = Project(PROJECT).invoke("outdated", "--json").stdout
+    (row,) = [it for it in json.loads(said) if "days" in it]
     assert row["days"] == 1

@@ -126,13 +126,6 @@ def test_dry_run_shows_the_plan_and_writes_nothing(checkout: Project) -> None:
         assert word in done.stdout
 
 
-def test_diff_shows_what_changes(project: Project) -> None:
-    project.edit("matrix.toml", 'driver = "580.65.06"', 'driver = "590.44.01"')
-    done = project.invoke("phase2", "--dry-run", "--diff")
-    assert done.stdout.count("+      Driver: NVIDIA 590.44.01 or newer") == 36
-    assert "--- a/.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix" in said(done)
-
-
 def test_a_changed_matrix_rewrites_what_depends_on_it(project: Project) -> None:
     project.commit()
     project.edit("matrix.toml", '"RTX 5090 to 5050"', '"RTX 5090"')
@@ -149,7 +142,7 @@ def test_a_changed_matrix_rewrites_what_depends_on_it(project: Project) -> None:
 def test_a_folder_without_a_project_is_bad_input(tmp_path: Path) -> None:
     done = run_in_process(tmp_path, ["all"], {})
     assert done.returncode == 2
-    assert "no matrix.toml here or in a folder above; `build-pytorch init`" in error_line(done)
+    assert "no matrix.toml here or in a folder above; `build-pytorch init DIR`" in error_line(done)
 
 
 # --- generated and hand-edited files ---
@@ -312,7 +305,6 @@ def test_recipes_of_a_folder_that_the_matrix_named_before_are_found(project: Pro
     assert len(paths) == 4 + 8
     assert place in paths
     assert {path.partition("/")[0] for path in paths} == {"vision"}
-    assert project.invoke("phase1", "--release", "cuda13_0", "--check").returncode == 0
     assert project.invoke("phase1", "--check").returncode == 1
     done = project.invoke("all")
     assert done.returncode == 1

@@ -82,7 +82,7 @@ def state_of(
     matrix: Matrix, *events: dict[str, str], id_: str = "cpu-avx2", **fields: Any
 ) -> PackageState:
     """A built variant, with these events of its ledger."""
-    (variant,) = select(matrix, [id_])
+    (variant,) = select(matrix, id_)
     common = {"at": ledger.now(), "release": "cuda13_0", "variant": id_, "digest": DIGEST}
     own = tuple(msgspec.convert({**common, **event}, ledger.Event) for event in events)
     values = {"digest": DIGEST, "link": RESULT, "origin": DIGEST, **fields}
@@ -175,8 +175,8 @@ def test_what_has_evidence_is_published_once_to_each_organization(hub: Hub) -> N
     event = hub.world.ledger()[-1]
     assert (event["event"], event["organization"]) == ("published", "acme")
     assert "without_evidence" not in event
-    status = project.run("invoke", "status", "cpu-avx2", "--json", env=hub.world.env)
-    (row,) = json.loads(status.stdout)["variants"]
+    status = project.run("invoke", "status", "--packages", "cpu-avx2", "--json", env=hub.world.env)
+    (row,) = json.loads(status.stdout)["packages"]
     wanted = {"built": "yes", "tested": "passed", "published": "yes", "inspected": "-"}
     assert wanted.items() <= row["steps"].items()
     code, said = hub.publish("cpu-avx2")
@@ -221,7 +221,6 @@ def test_a_result_without_evidence_is_refused_and_a_dry_run_sends_nothing(hub: H
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        ([], "name what to publish"),
         (["cuda13_0/cpu-avx3"], "did you mean"),
         (["cpu-avx2", "--system", "arm64"], 'found "arm64"; allowed: x86_64-linux or aarch64'),
         (["cpu-avx2", "--org", ""], "a variable that is not set"),

@@ -108,16 +108,19 @@ def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_pa
     name = "pytorch-python312-cuda12_9-sm86-avx2"
     world = World(prepare(two), site, tmp_path)
 
-    def row(*argv: str) -> dict[str, Any]:
+    def row(*argv: str, rows: str = "variants") -> dict[str, Any]:
         done = two.run("invoke", *argv, name, "--json", env=world.env)
         assert "Traceback" not in done.stderr
-        (found,) = json.loads(done.stdout)["variants"]
+        (found,) = json.loads(done.stdout)[rows]
         return dict(found)
+
+    def state() -> dict[str, Any]:
+        return row("status", "--packages", rows="packages")
 
     built = row("build", "--backend", "nix", "--force")
     assert built.get("outcome") == "built", built
     output = str((two.root / f"result-{name}").resolve())
-    assert row("status")["built"] == "yes"
+    assert state()["built"] == "yes"
     assert row("smoke")["reasons"][0].startswith(f"result-{name}: its closure has no Python 3.12")
     inspected = row("inspect")
     assert (inspected["output"], inspected["outcome"], inspected["recorded"]) == (
@@ -125,7 +128,7 @@ def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_pa
         "failed",
         True,
     )
-    assert row("status")["inspect"] == "failed"
+    assert state()["inspect"] == "failed"
     two.commit()
     two.git("init", "-q", "--bare", str(tmp_path / "remote.git"))
     two.git("remote", "add", "origin", str(tmp_path / "remote.git"))
@@ -150,13 +153,13 @@ def test_packages_of_one_name_in_two_catalogs_have_results_of_their_own(
     assert project.invoke("all").returncode == 0
 
     def states() -> dict[str, str]:
-        done = project.run("invoke", "status", "*/cpu-avx2", "--json", env=world.env)
-        return {row["variant"]: row["built"] for row in json.loads(done.stdout)["variants"]}
+        done = project.run("invoke", "status", "--packages", "*/cpu-avx2", "--json", env=world.env)
+        return {row["id"]: row["built"] for row in json.loads(done.stdout)["packages"]}
 
     built = world.built("copy/cpu-avx2")["by_id"]["copy/cpu-avx2"]
     assert "/copy-pytorch-python313-cpu-avx2/" in built["log"]
     assert states() == {"cuda13_0/cpu-avx2": "no", "copy/cpu-avx2": "yes"}
-    both = world.built("cuda13_0/cpu-avx2", "copy/cpu-avx2")["by_id"]
+    both = world.built("cuda13_0/cpu-avx2,copy/cpu-avx2")["by_id"]
     actions = {name: row["action"] for name, row in both.items()}
     assert actions == {"cuda13_0/cpu-avx2": "build", "copy/cpu-avx2": "up to date"}
     assert set(states().values()) == {"yes"}

@@ -74,7 +74,7 @@ def test_a_run_with_another_python_is_judged_kept_and_never_recorded(
 ) -> None:
     document = right(variant(matrix, ID))
     python = printing(tmp_path, document)
-    done = smoke(project, ID, "sm90-avx2", "--python", str(python), "--json")
+    done = smoke(project, f"{ID},sm90-avx2", "--python", str(python), "--json")
     assert done.returncode == 1, done.stdout + done.stderr
     second, first = json.loads(done.stdout)["variants"]
     assert first.keys() == {
@@ -124,10 +124,10 @@ def test_a_python_that_gives_no_report_is_a_failure_with_its_reason(
 def test_wrong_arguments_are_one_line(project: Project, tmp_path: Path, matrix: Matrix) -> None:
     python = str(printing(tmp_path, right(variant(matrix, "sm90-avx2"))))
     for argv, says in {
-        "sm99-avx2": 'no variant matches "sm99-avx2"',
+        "sm99-avx2": 'no package matches "sm99-avx2"',
         f"{ID} --python /nowhere/python": "no such program; name a Python that has torch",
         f"{ID} --python {sys.executable}": "has no torch; name a Python that has it",
-        f"{ID} --timeout nan": "--timeout nan: give minutes",
+        f"{ID} --timeout nan": '--timeout: found "nan"; allowed: a number from 0.01',
         f"{ID} --device -1": '--device: found "-1"; allowed: a whole number from 0',
         f"sm90-avx2 --python {python} --device 1": "--device 1: the last GPU here is 0",
     }.items():
@@ -148,7 +148,7 @@ def test_a_link_that_leads_nowhere_is_not_run(project: Project) -> None:
 def test_variants_that_were_not_built_are_not_run_with_the_command_that_builds_them(
     project: Project, matrix: Matrix
 ) -> None:
-    done = smoke(project, "--json")
+    done = smoke(project, "all", "--json")
     assert done.returncode == 3
     outcomes = {v["package"]: v["outcome"] for v in json.loads(done.stdout)["variants"]}
     assert outcomes == {v.package: "not run" for v in matrix.variants}

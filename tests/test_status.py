@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,15 +21,13 @@ from conftest import Project, copied_project, error_line, unfolded
 from msgspec.structs import replace
 from sample_fleet import LAST, Checkout, SampleFleet
 
-from build_pytorch.base.errors import NothingSelectedError, WriteError
+from build_pytorch.base.errors import WriteError
 from build_pytorch.build import build_obstacles
-from build_pytorch.cli.commands import COMMANDS, BuildOptions, SelectionOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
-from build_pytorch.matrix.selection import Selection, StateName
 from build_pytorch.results import ledger
 from build_pytorch.results.package_selection import chosen_packages
-from build_pytorch.results.package_state import Mark, package_states
+from build_pytorch.results.package_state import package_states
 
 MEMORY = "nvcc error : 'cicc' died due to signal 9 (Kill signal)"
 
@@ -88,7 +86,7 @@ def test_the_first_screen_has_counts_causes_what_runs_and_what_is_next(
     assert "1 more cause" in said or "inspection: no cuDNN" in said
     assert re.search(r"\nrunning: sm\d+-\S+ \(0:\d\d\)\n", said)
     assert re.fullmatch(r"next: invoke diagnose sm\S+", lines[-2])
-    assert lines[-1] == "next: invoke build --failed"
+    assert lines[-1] == "next: invoke build failed"
 
 
 @pytest.mark.usefixtures("status")
@@ -97,9 +95,9 @@ def test_a_build_that_no_cpu_here_can_run_is_not_proposed(
     fleet: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build_obstacles, "_cpu", lambda: ("an old CPU", ("sse4_2",)))
-    said = fleet.invoke("status", "--state", "failed", "--isa", "avx2", "--json").stdout
+    said = fleet.invoke("status", "--packages", "failed", "--json").stdout
     (only,) = json.loads(said)["next"]
-    assert only.startswith("invoke show ")
+    assert only.startswith("invoke diagnose ")
 
 
 def test_more_causes_than_the_screen_has_lines_are_one_line(project: Project) -> None:
@@ -109,7 +107,7 @@ def test_more_causes_than_the_screen_has_lines_are_one_line(project: Project) ->
         sample.failed(variant, "x", message=f"x.cpp:1: error: number {number // 2}")
     (project.root / variants[-1].path).unlink()
     *_, causes, missing, step = project.invoke("status").stdout.splitlines()
-    assert causes == "failed  22  11 more causes: `invoke status --state failed`"
+    assert causes == "failed  22  11 more causes: `invoke status --packages failed`"
     assert missing.startswith("1 recipe missing or unreadable: .flox/pkgs/")
     assert step == "next: invoke all"
 
@@ -117,10 +115,10 @@ def test_more_causes_than_the_screen_has_lines_are_one_line(project: Project) ->
 @pytest.mark.parametrize(
     ("outcome", "command"),
     [
-        ("passed", "publish --state tested"),
-        ("", "inspect --state built"),
+        ("passed", "publish tested"),
+        ("", "inspect built"),
         ("failed", "show cpu-avx2"),
-        ("interrupted", "build --state interrupted --state outdated"),
+        ("interrupted", "build interrupted,outdated"),
     ],
 )
 def test_what_is_next_depends_on_the_least_advanced(
@@ -140,87 +138,78 @@ def test_what_is_next_depends_on_the_least_advanced(
 
 
 def test_a_table_is_printed_where_it_is_asked_for(status: Callable[..., str]) -> None:
-    head, *rows = status("--state", "failed").splitlines()
-    assert head.split() == ["variant", "state", "age", "took", "cause", "or", "tests"]
+    head, *rows = status("--packages", "failed").splitlines()
+    assert head.split() == ["package", "state", "age", "took", "cause", "or", "tests"]
     assert len(rows) == 7
     assert all(len(row) <= 80 for row in rows)
     assert [row.split()[-1] for row in rows].count("out-of-memory") == 2
 
 
-def test_packages_are_selected_alike_in_every_command(status: Callable[..., str]) -> None:
-    def ids(*words: str) -> list[str]:
-        return [row["variant"] for row in json.loads(status(*words, "--json"))["variants"]]
+def test_states_are_words_among_the_patterns(status: Callable[..., str]) -> None:
+    def ids(packages: str) -> list[str]:
+        return [
+            row["id"] for row in json.loads(status("--packages", packages, "--json"))["packages"]
+        ]
 
-    assert ids("--gpu", "RTX 4090", "--isa", "avx2") == ["sm89-avx2"]
-    assert ids("sm120-*", "--isa", "avx512") == ["sm120-avx512"]
-    assert ids("--state", "building", "--state", "tested") == [
-        *ids("--state", "building"),
-        *ids("--state", "tested"),
-    ]
-    takes_all = {n for n, c in COMMANDS.items() if issubclass(c.options, SelectionOptions)}
-    assert {"build", "verify", "smoke", "inspect", "publish"} <= takes_all
-    assert get_args(StateName) == tuple(s.replace(" ", "-") for s in list(Mark)[:9])
+    assert ids("sm120-avx512, sm89-avx2") == ["sm120-avx512", "sm89-avx2"]
+    assert sorted(ids("building,tested")) == sorted([*ids("building"), *ids("tested")])
+    assert set(ids("failed,cpu-avx2")) == {*ids("failed"), "cpu-avx2"}
+    assert len(ids("all")) == len(ids("cuda13_0")) == 44
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("packages", "says"),
     [
-        (["--state", "faild"], 'did you mean "failed"?'),
-        (["--gpu", "sm1"], '--gpu: "sm1" is not in matrix.toml'),
-        (["--gpu", "sm110", "--isa", "avx512bf16", "cpu-avx2"], "no variant is all of cpu-avx2"),
+        ("sm90-avx21", 'no package matches "sm90-avx21"; did you mean "sm90-avx2"?'),
+        ("cuda13_1", 'did you mean "cuda13_0"?'),
+        (",", 'found "," for packages'),
+        ("published", "no package has the state published"),
     ],
 )
-def test_a_wrong_selection_is_an_error(still: Project, words: list[str], says: str) -> None:
-    done = still.invoke("status", *words)
+def test_a_wrong_selection_is_an_error(still: Project, packages: str, says: str) -> None:
+    done = still.invoke("status", "--packages", packages)
     assert done.returncode == 2
     assert says in " ".join(done.stderr.split())
 
 
 @pytest.mark.usefixtures("status")
 def test_build_takes_what_failed_or_is_not_built(fleet: Project) -> None:
-    def ids(*, failed: bool = False, not_built: bool = False) -> set[str]:
-        options = BuildOptions(root=fleet.root, failed=failed, not_built=not_built)
-        return {p.id for p in chosen_packages(matrix_reader.load(fleet.root), options.selection)}
+    def ids(patterns: str) -> set[str]:
+        return {p.id for p in chosen_packages(matrix_reader.load(fleet.root), patterns)}
 
-    failed, not_built = ids(failed=True), ids(not_built=True)
+    failed, not_built = ids("failed"), ids("not-built")
     assert (len(failed), failed & not_built) == (7, set())
-    assert ids(failed=True, not_built=True) == failed | not_built
-    with pytest.raises(NothingSelectedError, match="no package has the state published"):
-        chosen_packages(matrix_reader.load(fleet.root), Selection(state=("published",)))
+    assert ids("failed,not-built") == failed | not_built
 
 
 def test_json_has_why_when_where_and_how_long(status: Callable[..., str]) -> None:
     document = json.loads(status("--json"))
-    (row,) = (row for row in document["variants"] if row["cause"] == "disk-full")
+    (row,) = (row for row in document["packages"] if row["cause"] == "disk-full")
     assert (row["state"], row["seconds"], row["machine"]) == ("failed", 60.0, "ssh://ci-2")
     assert row["reason"] == "the disk is full"
     assert row["at"].startswith("2026-11-20T12:01:00")
     assert row["log"].startswith(".build-pytorch/logs/")
     assert row["recipe"].startswith(".flox/pkgs/")
-    assert sum(document["totals"].values()) == len(document["variants"]) == 44
+    assert sum(document["totals"].values()) == len(document["packages"]) == 44
     assert [len(group["packages"]) for group in document["failures"]] == [3, 2, 1, 1]
-    assert document["next"][1] == "invoke build --failed"
+    assert document["next"][1] == "invoke build failed"
 
 
 def test_log_and_diagnose_take_ids(fleet: Project, status: Callable[..., str]) -> None:
-    (row,) = (r for r in json.loads(status("--json"))["variants"] if r["cause"] == "disk-full")
-    log, id_ = fleet.root / row["log"], row["variant"]
+    (row,) = (r for r in json.loads(status("--json"))["packages"] if r["cause"] == "disk-full")
+    log, id_ = fleet.root / row["log"], row["id"]
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("$ nix-build\n\tx\x1b[2J\nNo space left on device\n")
     shown = fleet.invoke("log", id_).stdout
     assert shown == "$ nix-build\n        x\\x1b[2J\nNo space left on device\n"
-    found = json.loads(fleet.invoke("log", id_, "--json").stdout)
-    assert found == {
-        "variant": id_, "path": row["log"], "size": 43, "at": row["at"], "outcome": "failed",
-    }  # fmt: skip
     said = unfolded(fleet.invoke("diagnose", id_).stdout)
     assert f"3 lines, {id_} phase: " in said
     assert "the disk is full (disk-full)" in said
     log.unlink()
     assert f"the log of {id_} was deleted" in fleet.invoke("log", id_).stderr
     assert "cpu-avx512: the ledger has no build" in fleet.invoke("log", "cpu-avx512").stderr
-    assert "name a package (its last log), a file" in fleet.invoke("diagnose").stderr
-    assert "found 4 variants" in fleet.invoke("log", "cpu-*").stderr
+    assert "required positional" in fleet.invoke("diagnose").stderr
+    assert "found 4 packages" in fleet.invoke("log", "cpu-*").stderr
 
 
 def test_a_log_is_shown_in_a_pager_on_a_terminal(fleet: Project) -> None:
@@ -310,7 +299,7 @@ def test_a_ledger_of_any_size_is_read_in_a_stream(project: Project) -> None:
     document = json.loads(project.invoke("status", "--json").stdout)
     assert time.process_time() - start < 6
     assert document["skipped"] == 1
-    built = [row["steps"]["built"] for row in document["variants"]]
+    built = [row["steps"]["built"] for row in document["packages"]]
     assert (built.count("failed"), built.count("stopped")) == (len(names) - 1, 1)
 
 

@@ -18,9 +18,9 @@ from conftest import PROJECT, Project, copied_project
 
 from build_pytorch.base.console import Screen, print_json, visible
 from build_pytorch.base.process_stream import run_tail
-from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
+from build_pytorch.tasks.command import TASKS
 
 pytestmark = pytest.mark.slow
 
@@ -33,12 +33,12 @@ RAW = HOSTILE.encode() + b"\xff\x9b2J"
 
 COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "phase1": [()],
-    "phase2": [("--diff",), ("--check", "--json")],
+    "phase2": [("--verbose",), ("--check", "--json")],
     "phase3": [()],
     "phase4": [()],
-    "phase5": [("--diff",)],
-    "all": [("--check", "--diff"), ("--json",)],
-    "verify": [(), ("--json",), ("--github",), ("--explain", f"x{HOSTILE[1:]}".replace("\0", ""))],
+    "phase5": [()],
+    "all": [("--check", "--verbose"), ("--json",)],
+    "verify": [(), ("--json",), ("--explain", f"x{HOSTILE[1:]}".replace("\0", ""))],
     "prefetch": [("--from-log", "hostile.log"), ("--check",)],
     "init": [("new",), ("lib",)],
     "bump": [("--torch", "2.11.0", "--dry-run")],
@@ -50,11 +50,17 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "show": [("sm90-avx2",), ("sm90-avx2", "--json")],
     "smoke": [("cpu-avx2",), ("cpu-avx2", "--python", "./python"), ("cpu-avx2", "--json")],
     "inspect": [("cpu-avx2",), ("cpu-avx2", "--path", "lib"), ("cpu-avx2", "--json")],
-    "compare": [("./python",), ("--show",), ("--list",)],
-    "doctor": [("./python",), ("./python", "--machine", "machine.json", "--json")],
+    "compare": [("./python",)],
+    "doctor": [
+        ("--python", "./python"),
+        ("--python", "./python", "--machine", "machine.json", "--json"),
+    ],
     "publish": [("cpu-avx2",), ("cpu-avx2", "--json"), ("cpu-avx2", "--org", "o", "--dry-run")],
-    "recommend": [("--machine", "machine.json"), ("--machine", "machine.json", "--json"), ()],
-    "describe-machine": [()],
+    "recommend": [
+        ("--machine", "machine.json"),
+        ("--machine", "machine.json", "--json"),
+        ("--describe",),
+    ],
 }
 PROGRAMS = ("git", "nix", "nix-build", "nix-instantiate", "nix-store", "flox", "nvidia-smi", "gcc")
 
@@ -96,7 +102,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) -> Project
 
 
 def test_every_command_is_tried() -> None:
-    assert set(COMMAND_LINES) == set(COMMANDS)
+    assert set(COMMAND_LINES) == set(TASKS)
 
 
 WITH_REAL_TOOLS = {"all", "verify", "build", "status"}

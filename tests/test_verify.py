@@ -15,9 +15,9 @@ import pytest
 from conftest import ONE, PROJECT, Project, copied_project, error_line, needs_nix
 
 from build_pytorch.base.console import Screen
-from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.nix import derivations, nix_evaluation, quoting
+from build_pytorch.tasks.reference_pages import reference_pages
 from build_pytorch.verify import recipe_evaluation, reports, verification
 from build_pytorch.verify.verification import VerificationResult
 
@@ -62,8 +62,8 @@ def verify(project: Project, *argv: str) -> subprocess.CompletedProcess[str]:
 
 @needs_nix
 def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
-    assert verify(broken, "sm120-*", "--only", "text").returncode == 0
-    done = verify(broken, "sm90-*", "--json")
+    assert verify(broken, "--packages", "sm120-*", "--only", "text").returncode == 0
+    done = verify(broken, "--packages", "sm90-*", "--json")
     assert done.returncode == 1
     document = json.loads(done.stdout)
     assert document["variants"] == [
@@ -80,10 +80,10 @@ def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["sm91-*"], 'no variant matches "sm91-*"'),
-        (["sm90-avx51"], 'did you mean "sm90-avx512"?'),
+        (["--packages", "sm91-*"], 'no package matches "sm91-*"'),
+        (["--packages", "sm90-avx51"], 'did you mean "sm90-avx512"?'),
         (["--only", "gpu-arc"], 'did you mean "gpu-arch"?'),
-        (["sm90-*", "--only", "missing-recipe"], "these checks need all variants"),
+        (["--packages", "sm90-*", "--only", "missing-recipe"], "these checks need all variants"),
         (["--explain", "syntx"], 'did you mean "syntax"?'),
         (["--only", "toolchain"], 'no check or category "toolchain"'),
         (["--only", "compilers"], 'did you mean "compiler"?'),
@@ -96,15 +96,16 @@ def test_selecting_nothing_is_bad_input(clean: Project, argv: list[str], message
 
 
 def test_only_takes_checks_and_categories(clean: Project) -> None:
-    done = verify(clean, "--only", "gpu-arch", "--only", "compiler", "--json")
+    done = verify(clean, "--only", "gpu-arch,compiler", "--json")
     ids = [check["id"] for check in json.loads(done.stdout)["checks"]]
     assert ids == ["gpu-arch", "compiler-flags", "nvcc-architectures"]
 
 
-def test_list_and_explain_need_no_matrix(tmp_path: Path) -> None:
+def test_an_explanation_needs_no_matrix(tmp_path: Path) -> None:
     (tmp_path / "matrix.toml").write_text("broken")
-    listing = verify(Project(tmp_path), "--list").stdout
-    assert "two-stage-override  " in listing
+    listing = verify(Project(tmp_path), "--explain", "list")
+    assert "two-stage-override  " in listing.stdout
+    assert error_line(listing).startswith('no check or category "list"')
     explained = verify(Project(tmp_path), "--explain", "hook-files").stdout
     for word in ("Why: ", "Fix: "):
         assert word in explained
@@ -212,11 +213,10 @@ def test_github_gets_annotations(broken_result: VerificationResult) -> None:
     assert lines[-1].startswith(f"::notice::matrix.toml:{line}: pin.early_2026")
 
 
-def test_github_is_a_format_and_known_by_its_environment(broken: Project) -> None:
+def test_github_is_known_by_its_environment(broken: Project) -> None:
     words = ("invoke", "verify", "--only", "gpu-arch")
     assert "::error" not in broken.run(*words).stdout
     assert "::error" in broken.run(*words, env={"GITHUB_ACTIONS": "true"}).stdout
-    assert "::error" in broken.run(*words, "--github").stdout
 
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(
@@ -261,7 +261,7 @@ def test_only_what_matters_is_shown_and_all_of_it_fits_80_columns(project: Proje
 @needs_nix
 def test_a_nix_that_fails_is_a_failure_and_no_skip(clean: Project, tmp_path: Path) -> None:
     env = script(tmp_path, "nix-instantiate", "echo error: the store is locked >&2; exit 1")
-    done = clean.run("invoke", "verify", "cpu-avx2", "--only", "evaluation", env=env)
+    done = clean.run("invoke", "verify", "--packages", "cpu-avx2", "--only", "evaluation", env=env)
     assert done.returncode == 1
     assert "the store is locked" in done.stdout
 
@@ -270,7 +270,7 @@ def test_a_nix_that_fails_is_a_failure_and_no_skip(clean: Project, tmp_path: Pat
 def test_a_recipe_cannot_hide_behind_a_false_announcement(clean: Project) -> None:
     trace = 'cudaSupport = builtins.trace "evaluating nobody" nixpkgs_pinned.nosuch;'
     with clean.edited(CPU_RECIPE, "cudaSupport = false;", trace):
-        done = verify(clean, "cpu-*", "--only", "evaluation", "--json")
+        done = verify(clean, "--packages", "cpu-*", "--only", "evaluation", "--json")
     assert done.returncode == 1
     (finding,) = json.loads(done.stdout)["findings"]
     assert finding["file"] == CPU_RECIPE
@@ -280,7 +280,7 @@ def test_a_recipe_cannot_hide_behind_a_false_announcement(clean: Project) -> Non
 
 @needs_nix
 def test_strict_fails_on_a_warning(clean: Project) -> None:
-    words = ("cpu-avx2", "--only", "evaluation")
+    words = ("--packages", "cpu-avx2", "--only", "evaluation")
     with clean.edited(CPU_RECIPE, '    system = "x86_64-linux";\n', ""):
         assert verify(clean, *words).returncode == 0
         done = verify(clean, *words, "--strict")
@@ -297,7 +297,7 @@ def test_strict_fails_on_a_warning(clean: Project) -> None:
 
 @needs_nix
 def test_without_network_and_store_pinned_is_one_line(clean: Project) -> None:
-    done = verify(clean, "cpu-avx2", "--pinned", "--only", "evaluation")
+    done = verify(clean, "--packages", "cpu-avx2", "--pinned", "--only", "evaluation")
     assert done.returncode == 2
     assert "cannot be downloaded" in error_line(done)
     assert len(error_line(done)) < 300
@@ -330,7 +330,7 @@ def test_pinned_fetches_for_real_and_gives_derivations(
     pinned: tuple[Project, dict[str, str]],
 ) -> None:
     project, store = pinned
-    words = ("invoke", "verify", "--pinned", "--json", "--only", "evaluation", "--only", "hooks")
+    words = ("invoke", "verify", "--pinned", "--json", "--only", "evaluation,hooks")
     done = project.run(*words, env=store)
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(done.stdout)
@@ -398,7 +398,7 @@ def test_pinned_finds_what_is_wrong_and_what_nix_warns_of(
     project, store = pinned
     gpu = f".flox/pkgs/pytorch-python313-{GPU}.nix"
     warning = '  patches = builtins.trace "warning: this is old" [];\n\n  # Only'
-    words = ("invoke", "verify", "--pinned", "--json", "--only", "evaluation", "--only", "hooks")
+    words = ("invoke", "verify", "--pinned", "--json", "--only", "evaluation,hooks")
     with (
         project.edited(gpu, "gpuTargets = [ gpuArchSM ]", 'gpuTargets = [ "sm_90" ]'),
         project.edited(CPU_RECIPE, "  patches = [];\n\n  # Only", warning),

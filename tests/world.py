@@ -294,7 +294,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> World:
     world = World(prepared_project(folder / "project"), Site(folder / "site"), folder)
     world.push(folder / "remote.git")
     world.scenario("default", 'echo "NIX_BUILD_CORES=$NIX_BUILD_CORES"; good')
-    argv = ("cpu-avx2", "cpu-avx512", "--backend", "nix", "--cores", "1")
+    argv = ("cpu-avx2,cpu-avx512", "--backend", "nix", "--cores", "1")
     world.first_build = world.build(*argv)
     assert world.first_build.returncode == 0, world.first_build.stderr
     return world

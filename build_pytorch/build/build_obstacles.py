@@ -70,7 +70,8 @@ def _wrong_recipes(matrix: Matrix, root: Path, packages: Sequence[Package]) -> I
                 continue
             wrong.append(
                 f"{package.id}: verification finds {', '.join(ids)}; "
-                f"`invoke verify {package.variant.id}` shows where, --force builds it anyway"
+                f"`invoke verify --packages {package.variant.id}` shows where, "
+                "--force builds it anyway"
             )
     if stale:
         yield f"{some(stale)}: the recipe is missing or out of date; run `invoke all`"

@@ -17,6 +17,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
+from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build import schedule
 from build_pytorch.build.build_backend import BuildSettings, Step
@@ -33,6 +34,7 @@ from build_pytorch.build.build_plan import BuildPlan
 from build_pytorch.build.build_process import Attempt, BuildProcess
 from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.results import evidence
+from build_pytorch.results.ledger import only_run
 
 _TICK: Final = 0.25  #: seconds between two updates of the display; events end the wait earlier
 _RETRY_SECONDS = 30.0  #: seconds before the first retry of a download
@@ -201,6 +203,18 @@ class BuildRun:
     def _stop_all(self) -> None:
         for process in self._processes:
             process.stop()
+
+
+def carried_out(plan: BuildPlan, screen: Screen) -> tuple[BuildRun, list[BuildOutcome]]:
+    """Carry a plan out, as the only run here. Returns the run and what became of its builds.
+
+    Raises BuildPytorchError if another run builds here, WriteError for the ledger.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # builds go on without their terminal
+    settings = plan.backend.settings
+    with only_run(settings.root), BuildDisplay(screen, plan.usual) as display:
+        run = BuildRun(plan, settings, display)
+        return run, run.run()
 
 
 async def _wait_for(news: asyncio.Event, seconds: float) -> None:

@@ -41,7 +41,7 @@ class ComparedBuild(Struct, frozen=True, kw_only=True):
     artefact: Artefact | None = None
 
 
-def build_of(matrix: Matrix, text: str, release: str = "") -> ComparedBuild:
+def build_of(matrix: Matrix, text: str) -> ComparedBuild:
     """Return the build that a person names, unless it is a wheel. Raises BuildPytorchError."""
     path = Path(text)
     if path.is_absolute() and path.is_relative_to(store.folder()) and path.is_dir():
@@ -53,7 +53,7 @@ def build_of(matrix: Matrix, text: str, release: str = "") -> ComparedBuild:
         return ComparedBuild(label=path.name[33:], python=python, env=env)
     if "/" in text and (found := shutil.which(text)):
         return ComparedBuild(label=text, python=Path(found).absolute())
-    packages = select_packages(matrix, [text], release)
+    packages = select_packages(matrix, text)
     if len(packages) > 1:
         raise BuildPytorchError(f"{text}: {len(packages)} packages; name one of them")
     (package,) = packages

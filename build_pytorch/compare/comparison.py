@@ -47,7 +47,7 @@ class ComparedMachine(Struct, frozen=True, kw_only=True):
 
     class_: str
     description: dict[str, Any]
-    """As `invoke describe-machine` prints it."""
+    """As `invoke recommend --describe` prints it."""
     cores: int
     governor: str
     load: float
@@ -73,7 +73,6 @@ def compare(  # noqa: PLR0913 - the options of the command
     names: Sequence[str],
     say: Say,
     *,
-    release: str,
     device: str,
     threads: Sequence[int],
     minutes: float,
@@ -85,8 +84,8 @@ def compare(  # noqa: PLR0913 - the options of the command
     those that this process may use. Raises BuildPytorchError.
     """
     load = os.getloadavg()[0]
-    a, a_report = _checked(matrix, names[0], release, None, say)
-    b, b_report = _checked(matrix, names[1], release, a_report, say)
+    a, a_report = _checked(matrix, names[0], None, say)
+    b, b_report = _checked(matrix, names[1], a_report, say)
     settings = [Setting("cpu", number) for number in threads or dict.fromkeys((1, cores))]
     if device not in {"", "cpu"}:
         settings = [Setting(device, 0)]
@@ -183,7 +182,7 @@ def interval(estimate: Estimate) -> str:
 
 
 def _checked(
-    matrix: Matrix, text: str, release: str, other: ProcessReport | None, say: Say
+    matrix: Matrix, text: str, other: ProcessReport | None, say: Say
 ) -> tuple[ComparedBuild, ProcessReport]:
     """Find or install a build and run it once, which loads its files into memory.
 
@@ -197,7 +196,7 @@ def _checked(
     if builds.is_wheel(text):
         build = builds.wheel(matrix.root, text, ".".join(python.split(".")[:2]), say)
     else:
-        build = builds.build_of(matrix, text, release)
+        build = builds.build_of(matrix, text)
     with ProgressLine(f"starting {build.label}", 0) as progress:
         facts = measurement.run_process(
             build, Setting("cpu", 0), progress.at, "--facts", limit=_FIRST_SECONDS

@@ -116,7 +116,7 @@ def parse(data: bytes, name: str) -> Machine:
     try:
         raw = foreign_json.decode(data)
     except ValueError as error:
-        fix = "write one with `invoke describe-machine --output FILE`"
+        fix = "write one with `invoke recommend --describe > FILE`"
         raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
     machine = field_types.converted(raw, Machine, f"{name}: ")
     indices = [gpu.index for gpu in machine.gpus]

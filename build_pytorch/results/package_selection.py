@@ -1,49 +1,71 @@
-"""Which packages a command works on: the one reading of the options that select packages."""
+"""Which packages a command works on: patterns, and the states of packages as further words."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Final
 
 from build_pytorch.base.errors import BuildPytorchError, NothingSelectedError
 from build_pytorch.matrix.field_types import listed
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.selection import Selection, on_hardware, select_packages
+from build_pytorch.matrix.selection import select_packages, words_of
 from build_pytorch.results import ledger
 from build_pytorch.results.ledger import HOST, Event, History, subject_of
-from build_pytorch.results.package_state import PackageState, package_states
+from build_pytorch.results.package_state import Mark, PackageState, package_states
+
+WORDS: Final = {state.replace(" ", "-"): (state,) for state in list(Mark)[:9]} | {
+    "not-built": (Mark.NOT_BUILT, Mark.OUTDATED, Mark.INTERRUPTED)
+}
+"""Words for the packages in a state; `not-built`: without a current result, and not failed."""
 
 
 def chosen_packages(
-    matrix: Matrix, selection: Selection, companions: Sequence[str] = ()
+    matrix: Matrix, patterns: str, companions: Sequence[str] = ()
 ) -> tuple[Package, ...]:
-    """Return the selected packages in matrix order, the variants first.
+    """Return the packages that patterns name, in matrix order, the variants first.
 
-    `companions` are names of companions to add for each variant. Raises BuildPytorchError for a
-    wrong name, NothingSelectedError if no package is in a wanted state, WriteError if the ledger
-    cannot be read.
+    Patterns are those of `select_packages` and the words of WORDS. `companions` are names of
+    companions to add for each variant. Raises BuildPytorchError for a wrong name,
+    NothingSelectedError if no package is in a wanted state, WriteError if the ledger cannot be
+    read.
     """
-    if not selection.state:
-        return _named(matrix, selection, companions)
-    states = chosen_states(matrix, selection, ledger.read(matrix.root))
-    names = [f"{s.package.release_name}/{s.package.short_id}" for s in states]
+    words = words_of(patterns)
+    if not set(words) & set(WORDS):
+        return select_packages(matrix, patterns, companions)
+    known = chosen_states(matrix, "", ledger.read(matrix.root))
+    names = [word for word in words if word not in WORDS]
+    for word in set(words) & set(WORDS):
+        found = [state.package for state in known if state.overall in WORDS[word]]
+        names += [f"{package.release_name}/{package.short_id}" for package in found]
     if not names:
-        raise NothingSelectedError(f"no package has the state {' or '.join(selection.state)}")
-    return select_packages(matrix, names, companions=companions)
+        raise NothingSelectedError(f"no package has the state {' or '.join(words)}")
+    return select_packages(matrix, ",".join(names), companions)
 
 
-def chosen_package(matrix: Matrix, selection: Selection) -> Package:
-    """Return the one package that is selected. Raises BuildPytorchError for none and for several.
+def chosen_package(matrix: Matrix, pattern: str) -> Package:
+    """Return the one package that a pattern names. Raises BuildPytorchError for several.
 
     Otherwise as `chosen_packages`.
     """
-    if not selection.is_narrow:
-        raise BuildPytorchError(f"name a variant, such as {matrix.variants[0].id}")
-    selected = chosen_packages(matrix, selection)
+    selected = chosen_packages(matrix, pattern)
     if len(selected) > 1:
         names = listed(package.id for package in selected)
-        raise BuildPytorchError(f"found {len(selected)} variants; name one of them: {names}")
+        raise BuildPytorchError(f"found {len(selected)} packages; name one of them: {names}")
     return selected[0]
+
+
+def chosen_states(matrix: Matrix, patterns: str, history: History) -> list[PackageState]:
+    """Return the states of the packages that patterns name.
+
+    Without any, of all variants and of the companions that the ledger names. Raises as
+    `chosen_packages`.
+    """
+    packages = list(chosen_packages(matrix, patterns))
+    if not patterns:
+        known = {event.subject for event in history.events}
+        packages += [each for each in matrix.companions if subject_of(each) in known]
+    return list(package_states(matrix.root, packages, history).values())
 
 
 def last_log(matrix: Matrix, package: Package) -> tuple[str, Event]:
@@ -60,28 +82,3 @@ def last_log(matrix: Matrix, package: Package) -> tuple[str, Event]:
         where = "was deleted" if is_here else f"is on {build.host}; copy it here"
         raise BuildPytorchError(f"{path}: not found; the log of {package.id} {where}")
     return path, build
-
-
-def chosen_states(matrix: Matrix, selection: Selection, history: History) -> list[PackageState]:
-    """Return the states of selected packages, and of their companions that the ledger names.
-
-    Patterns select alone: companions that they do not name are left out. The list may be empty.
-    Raises as `chosen_packages`.
-    """
-    packages, wanted = list(_named(matrix, selection)), selection.state
-    if not selection.variants:
-        chosen = {package.path for package in packages}
-        known = {event.subject for event in history.events}
-        packages += [
-            c for c in matrix.companions if c.variant.path in chosen and subject_of(c) in known
-        ]
-    states = package_states(matrix.root, packages, history).values()
-    return [s for s in states if not wanted or s.overall.replace(" ", "-") in wanted]
-
-
-def _named(
-    matrix: Matrix, selection: Selection, companions: Sequence[str] = ()
-) -> tuple[Package, ...]:
-    """Return the packages of a selection, in any state."""
-    found = select_packages(matrix, selection.variants, selection.release, companions)
-    return on_hardware(matrix, found, selection) if selection.gpu or selection.isa else found

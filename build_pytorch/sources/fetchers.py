@@ -234,7 +234,7 @@ _NO_REASON: Final = re.compile(r"^\s*(error:)?\s*$|--:--:--|\d:\d\d:\d\d|% Total
 def explain(source: Source, result: ProcessResult) -> str:
     """Return one line on why a download failed."""
     if result.expired:
-        return f"{source.label}: not finished in the time that --timeout gives"
+        return f"{source.label}: not finished in an hour"
     # Nix also warns about its binary cache, which is not the failure.
     text = re.sub(r"(?m)^warning: .*\n?", "", result.stderr)
     for pattern, message in _FAILURES:

@@ -75,7 +75,7 @@ def chosen(names: Collection[str] = ()) -> list[Check]:
     known = [check.id for _, check in checks] + list(CATEGORIES)
     for name in names:
         if name not in known:
-            hint = near_miss(name, known) or "; --list prints all checks"
+            hint = near_miss(name, known) or "; `invoke verify --explain list` prints all"
             raise BuildPytorchError(f'no check or category "{name}"{hint}')
     return [check for name, check in checks if not names or name in names or check.id in names]
 
@@ -89,8 +89,8 @@ def reference_page() -> str:
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
         "`invoke verify` runs all of them, `invoke verify --only NAME` a check or a category.",
-        "`invoke verify --list` prints what each one requires, `--explain NAME` also why, and",
-        "how to fix a finding. No check shows that a recipe builds.",
+        "`invoke verify --explain NAME` says what one requires, why, and how to fix a finding;",
+        "with an unknown name it lists all. No check shows that a recipe builds.",
         "",
         "| category | what it looks at | checks |",
         "|---|---|---|",

@@ -1,0 +1,1 @@
+"""The tasks of Invoke: parse words, call one room, print what it returns."""

@@ -1,0 +1,69 @@
+"""The menu: every task by its name, and the program `build-pytorch` that runs them."""
+
+from __future__ import annotations
+
+import sys
+
+from invoke.collection import Collection
+from invoke.program import Program
+
+from build_pytorch.base import paths
+from build_pytorch.tasks.build import build
+from build_pytorch.tasks.bump import bump
+from build_pytorch.tasks.compare import compare
+from build_pytorch.tasks.diagnose import diagnose
+from build_pytorch.tasks.doctor import doctor
+from build_pytorch.tasks.init import init
+from build_pytorch.tasks.inspect import inspect
+from build_pytorch.tasks.log import log
+from build_pytorch.tasks.outdated import outdated
+from build_pytorch.tasks.phases import all_, phase1, phase2, phase3, phase4, phase5
+from build_pytorch.tasks.prefetch import prefetch
+from build_pytorch.tasks.publish import publish
+from build_pytorch.tasks.recommend import recommend
+from build_pytorch.tasks.show import show
+from build_pytorch.tasks.smoke import smoke
+from build_pytorch.tasks.status import status
+from build_pytorch.tasks.verify import verify
+
+__all__ = [
+    "all_",
+    "build",
+    "bump",
+    "compare",
+    "diagnose",
+    "doctor",
+    "init",
+    "inspect",
+    "log",
+    "outdated",
+    "phase1",
+    "phase2",
+    "phase3",
+    "phase4",
+    "phase5",
+    "prefetch",
+    "publish",
+    "recommend",
+    "show",
+    "smoke",
+    "status",
+    "verify",
+]
+
+
+def program() -> Program:
+    """Return the installed program: the same tasks in any folder with a matrix.toml."""
+    from build_pytorch.base.versions import own_version
+
+    return Program(
+        name=paths.SCRIPT,
+        binary=paths.SCRIPT,
+        namespace=Collection.from_module(sys.modules[__name__]),
+        version=own_version(),
+    )
+
+
+def main() -> None:
+    """Run the words after `build-pytorch`; exits with the code of the command."""
+    program().run()

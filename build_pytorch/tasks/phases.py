@@ -1,0 +1,153 @@
+"""The phases: generate recipes and docs. Each plans from the matrix and the disk only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from invoke.context import Context
+from invoke.tasks import Task
+
+from build_pytorch.tasks.command import command, load
+
+if TYPE_CHECKING:
+    from build_pytorch.base.file_plan import Change
+    from build_pytorch.matrix.model import Matrix
+
+_MOST_DIFFS = 3
+"""Refused files whose diffs are printed; `-v` prints all."""
+
+
+def _phases(name: str, numbers: Sequence[int], summary: str) -> Task[Any]:
+    """Make the task of some phases; they have the same options."""
+
+    def phase(
+        c: Context,
+        dry_run: bool = False,
+        check: bool = False,
+        force: bool = False,
+        verbose: bool = False,
+        json: bool = False,
+    ) -> int:
+        return run(
+            numbers,
+            dry_run=dry_run,
+            check=check,
+            force=force,
+            verbose=verbose,
+            json=json,
+            verify=name == "all",
+        )
+
+    phase.__doc__ = summary
+    return command(name=name)(phase)
+
+
+phase1 = _phases("phase1", [1], "Delete the files of the clean-up lists.")
+phase2 = _phases("phase2", [2], "Generate the GPU recipes for x86.")
+phase3 = _phases("phase3", [3], "Generate the GPU recipes for ARM.")
+phase4 = _phases("phase4", [4], "Generate the CPU-only recipes.")
+phase5 = _phases("phase5", [5], "Update docs, counts and the schema.")
+all_ = _phases("all", [1, 2, 3, 4, 5], "Run all phases, then verify.")
+
+
+def run(
+    numbers: Sequence[int],
+    *,
+    dry_run: bool = False,
+    check: bool = False,
+    force: bool = False,
+    verbose: bool = False,
+    json: bool = False,
+    verify: bool = False,
+) -> int:
+    """Plan, apply and print phases; `verify`: check the result.
+
+    Returns the exit code. Raises BuildPytorchError for what stops a run altogether.
+    """
+    from build_pytorch.base import file_plan
+    from build_pytorch.base.console import Screen, print_json
+    from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
+    from build_pytorch.base.file_plan import Action, Tree, totals
+    from build_pytorch.generate.phase_plan import plan
+    from build_pytorch.matrix.model import Phase
+    from build_pytorch.tasks.reference_pages import reference_pages
+    from build_pytorch.verify import recipe_evaluation, reports, verification
+    from build_pytorch.verify.check import Context as Checking
+
+    def started(tree: Tree) -> Checking:
+        """Start Nix, which takes longest, on the recipes as they are."""
+        context = Checking(matrix, tree.root, None, pages=reference_pages, tree=tree)
+        recipe_evaluation.start(context)
+        return context
+
+    matrix = load()
+    root = matrix.root
+    _refuse_ignored_folders(matrix, root)
+    tree = Tree(root, force=force)
+    phases = [phase for phase in Phase if phase.number in numbers]
+    context = started(tree) if verify else None
+    pages = reference_pages() if Phase.DOCS in phases else {}
+    plans = {phase: plan(phase, matrix, tree, pages) for phase in phases}
+    changes = [change for planned in plans.values() for change in planned]
+    is_read_only, has_changes = dry_run or check, any(change.action.writes for change in changes)
+    if context and has_changes:
+        recipe_evaluation.abandon(context)
+    if not is_read_only:
+        file_plan.apply(root, changes)  # before it is reported: it may fail
+        if context and has_changes:
+            context = started(Tree(root))
+    is_pending = is_read_only and has_changes
+    is_refused = any(change.action is Action.REFUSED for change in changes)
+    code = EXIT_FINDINGS if is_refused or (is_pending and check) else EXIT_OK
+    screen = Screen(sys.stdout)
+    if not json:
+        for change in _refused(changes)[: None if verbose else _MOST_DIFFS]:
+            screen.diff(change.diff())
+        suffix = " (nothing written)" if is_read_only else ""
+        file_plan.print_plan(screen, changes, verbose=verbose, suffix=suffix)
+        if context and is_pending:
+            screen.line("Verification not run: the files above are not written yet.")
+    result = verification.run_checks(context) if context and not is_pending else None
+    code = max(code, result.exit_code) if result else code
+    if result and not json:
+        reports.show(result, screen, verbose=verbose)
+    if json:
+        rows = [
+            {
+                "phase": phase.number,
+                "changes": [
+                    {"path": it.path, "action": it.action, "reason": it.reason} for it in planned
+                ],
+            }
+            for phase, planned in plans.items()
+        ]
+        document = {
+            "written": not is_read_only,
+            "phases": rows,
+            "totals": totals(changes),
+            "verification": reports.document(result) if result else None,
+            "exit_code": code,
+        }
+        print_json(document, sys.stdout)
+    return code
+
+
+def _refused(changes: Sequence[Change]) -> list[Change]:
+    from build_pytorch.base.file_plan import Action
+
+    return [change for change in changes if change.action is Action.REFUSED]
+
+
+def _refuse_ignored_folders(matrix: Matrix, root: Path) -> None:
+    """Raise BuildPytorchError for a folder of recipes that Git ignores: Flox would see none."""
+    from build_pytorch.base import git
+    from build_pytorch.base.errors import BuildPytorchError
+
+    folders = {f"{package.folder}/": package for package in matrix.packages}
+    for folder in git.ignored(root, folders):
+        table = f"release.{folders[folder].release_name}"
+        what = f'matrix.toml: {table}.folder: found "{folder.rstrip("/")}", which Git ignores'
+        raise BuildPytorchError(f"{what}; name another folder, or change .gitignore")

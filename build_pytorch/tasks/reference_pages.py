@@ -1,0 +1,46 @@
+"""The reference pages about the program: checks, commands, log rules."""
+
+from __future__ import annotations
+
+from build_pytorch.base import digest, paths
+from build_pytorch.base.errors import EXIT_CODES
+from build_pytorch.build import log_rules
+from build_pytorch.tasks.command import TASKS
+from build_pytorch.verify import registry
+
+
+def reference_pages() -> dict[str, str]:
+    """Return the text of each reference page by its path below the root."""
+    return {
+        paths.CHECKS_DOC: registry.reference_page(),
+        paths.COMMANDS_DOC: commands_page(),
+        paths.LOG_RULES_DOC: log_rules.reference_page(),
+    }
+
+
+def commands_page() -> str:
+    """Return the reference page of commands, options and exit codes, with its digest."""
+    lines = [
+        "# Commands",
+        "",
+        "<!-- Generated from the tasks in build_pytorch/tasks/ by `invoke phase5`.",
+        f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
+        "",
+        "`invoke NAME [OPTIONS]` runs a command, `invoke --help NAME` explains its options.",
+        "`nox -s NAME -- [OPTIONS]` is the same for `verify`, `prefetch` and `smoke`;",
+        '`nox -s "build(VARIANT)" -- [OPTIONS]` is the same as `invoke build VARIANT [OPTIONS]`.',
+        "A word in capitals has to be given. PACKAGES are patterns with commas between them:",
+        "ids, package names, `'sm90-*'`, a release, `all`, and states such as `failed`.",
+        "",
+        "| command | what it does | options |",
+        "|---|---|---|",
+    ]
+    for _, task in sorted(TASKS.items()):
+        arguments = task.get_arguments(ignore_unknown_help=True)
+        names = [task.name, *(it.names[0].upper() for it in arguments if it.positional)]
+        options = ", ".join(f"`--{it.names[0]}`" for it in arguments if not it.positional)
+        summary = " ".join((task.__doc__ or "").partition("\n\n")[0].split())
+        lines.append(f"| `{' '.join(names)}` | {summary} | {options} |")
+    lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    return digest.seal("\n".join(lines) + "\n")

@@ -1,0 +1,101 @@
+"""`invoke smoke`: run built packages, print what was found and decided."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from invoke.context import Context
+
+from build_pytorch.tasks.command import command, load, number
+
+if TYPE_CHECKING:
+    from build_pytorch.base.console import Screen
+    from build_pytorch.matrix.model import Package
+    from build_pytorch.smoke.smoke_case import SmokeCase
+    from build_pytorch.smoke.smoke_report import SmokeReport
+
+_COLOURS = {"passed": "green", "failed": "red", "not run": "dim"}
+_LISTED = 4  #: packages that were not run and are listed one by one
+
+
+@command
+def smoke(
+    c: Context,
+    packages: str,
+    python: str = "",
+    device: str = "0",
+    timeout: str = "15",
+    json: bool = False,
+) -> int:
+    """Test built variants by running PyTorch."""
+    from build_pytorch.base.console import ProgressLine, Screen, counted, print_json
+    from build_pytorch.base.errors import BuildPytorchError, exit_code_of
+    from build_pytorch.results.package_selection import chosen_packages
+    from build_pytorch.smoke.smoke_case import SmokeSettings, smoke_test
+
+    matrix = load()
+    program = shutil.which(python) if python else None
+    if python and not program:
+        what = f"--python {python}: no such program"
+        raise BuildPytorchError(f"{what}; name a Python that has torch")
+    settings = SmokeSettings(
+        root=matrix.root,
+        python=Path(program).absolute() if program else None,
+        device=number("--device", device, 0, 1023),
+        seconds=60 * number("--timeout", timeout, 0.01, 10_000.0),
+    )
+    screen, cases = Screen(sys.stderr if json else sys.stdout), []
+    for package in chosen_packages(matrix, packages):
+        with ProgressLine(f"smoke test of {package.id}", 0) as progress:
+            case, report = smoke_test(package, settings, progress.at)
+        cases.append(case)
+        if case.outcome != "not run":
+            show_case(screen, package, case, report)
+    not_run = [case for case in cases if case.outcome == "not run"]
+    for case in not_run[:_LISTED]:
+        _show_verdict(screen, case)
+    if more := not_run[_LISTED:]:
+        screen.line(f"{screen.paint('not run', 'dim')}: {counted(len(more), 'more variant')}")
+    code = exit_code_of(case.outcome for case in cases)
+    if json:
+        print_json({"variants": cases, "exit_code": code}, sys.stdout)
+    return code
+
+
+def show_case(
+    screen: Screen, package: Package, case: SmokeCase, report: SmokeReport | None
+) -> None:
+    """Print facts, tests that did not pass and the judgement; all tests are in the report."""
+    from build_pytorch.results import evidence
+    from build_pytorch.smoke import summary
+
+    if report:
+        screen.line(screen.paint(case.package, "bold"))
+        for line in summary.facts(package.variant, report):
+            screen.line(line)
+        tests = list(summary.tests(package.variant, report))
+        for test in tests:
+            if test.outcome != "passed":
+                colour = _COLOURS.get(test.outcome, "yellow")
+                screen.fold(f"  {test.outcome:<8} ", f"{test.name}  {test.message}", colour)
+        counts = Counter(test.outcome for test in tests)
+        screen.line(f"tests: {', '.join(f'{n} {outcome}' for outcome, n in counts.items())}")
+    for note in case.notes:
+        screen.fold("note: ", note)
+    _show_verdict(screen, case)
+    if case.report:
+        unknown = evidence.unknown_recipe(package)
+        why = unknown if case.output else "this is not the built package"
+        screen.line(f"report: {case.report}{'' if case.recorded else f'; not recorded: {why}'}\n")
+
+
+def _show_verdict(screen: Screen, case: SmokeCase) -> None:
+    first, *rest = case.reasons or ("",)
+    head = f"{case.variant}: {case.outcome}{': ' if first else ''}"
+    screen.fold(head, first, _COLOURS.get(case.outcome, "yellow"))
+    for reason in rest:
+        screen.fold("  ", reason)
