@@ -247,3 +247,11 @@ def test_error_messages_show_control_characters_escaped(still: Project) -> None:
 
 def test_a_session_of_nox_is_short() -> None:
     assert len((PROJECT / "noxfile.py").read_text().splitlines()) <= 120
+
+
+@pytest.mark.parametrize("command", ["init", "build", "log"])
+def test_help_after_the_name_is_no_folder_and_no_package(project: Project, command: str) -> None:
+    done = project.invoke(command, "--help")
+    assert done.returncode == 2
+    assert error_line(done) == f"--help: write it before the name: `invoke --help {command}`"
+    assert not (project.root / "--help").exists()

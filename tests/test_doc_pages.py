@@ -88,7 +88,8 @@ def menus() -> dict[str, str]:
     """The help of each command that pages may name, by name; of nox sessions, their names."""
     here = Project(PROJECT)
     tasks = re.findall(r"(?m)^  ([a-z][a-z0-9-]*) ", here.invoke("--list").stdout)
-    helps = {task: here.invoke(task, "--help").stdout for task in tasks}
+    helps = {task: here.invoke("--help", task).stdout for task in tasks}
+    assert all("Options:" in text for text in helps.values())
     sessions = re.findall(r"(?m)^[*-] ([a-z][a-z-]*)\b", here.nox("-l").stdout)
     return helps | {session: helps.get(session, "") for session in sessions}
 

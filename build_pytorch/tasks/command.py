@@ -130,6 +130,10 @@ def _task(body: Body, name: str, optional: Sequence[str], texts: Mapping[str, st
 
 
 def _call(body: Body, context: Context, options: Mapping[str, str | bool]) -> int | None:
+    if {"-h", "--help"} & set(map(str, options.values())):  # it was taken for a positional word
+        raise BuildPytorchError(
+            f"--help: write it before the name: `invoke --help {body.__name__}`"
+        )
     for before, word in itertools.pairwise(sys.argv):
         is_empty = not word.strip() or (word.startswith("-") and word.endswith("="))
         if is_empty:
