@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import os
+import resource
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
+from world import wait_until
 
 from build_pytorch.base import console, digest, files, outputs, process
 from build_pytorch.base.console import ProgressLine, Screen, visible
@@ -70,12 +73,28 @@ def test_a_program_is_killed_at_its_time_limit_and_says_so() -> None:
     assert (ended.code, ended.expired) == (0, False)
 
 
+def test_a_program_that_writes_without_end_is_stopped() -> None:
+    """Also one that left a child behind, which holds its output open."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for script in ("exec yes", "exec yes >&2", "yes"):
+        result = process.start(shell(script)).finish(60)
+        assert (result.code, result.expired) == (-signal.SIGKILL, False)
+        assert result.last_line == "bash: stopped, as it wrote more than 32 MiB"
+        assert len(result.stdout) + len(result.stderr) < 40 << 20
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 200 << 10, "KiB"
+    start = time.monotonic()
+    left = process.start(shell("sleep 60 & echo done")).finish()
+    assert (left.code, left.stdout) == (0, "done\n")
+    assert time.monotonic() - start < 20
+
+
 def test_stdin_is_passed_and_stderr_can_be_read_while_the_program_runs(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     running = process.start(shell(f"cat >&2; echo ready >{fifo}; read -r _ <{fifo}"), stdin="text")
     assert fifo.read_text() == "ready\n"
-    assert running.said() == "text"
+    wait_until(lambda: running.said() == "text", "the text on stderr")
     assert running.is_running(0)
     fifo.write_text("go\n")
     assert running.finish().code == 0
@@ -333,6 +352,13 @@ def test_a_command_is_in_one_line_where_it_fits() -> None:
         assert sum(line.count(command) for line in lines) == 2
         assert sum(line.count("`man nix`") for line in lines) == 1
         assert " ".join(" ".join(lines).split()) == f"fix: {text}"
+
+
+@pytest.mark.parametrize("text", ["x" * 200_000, "`" + "x" * 200_000, "x` " * 70_000])
+def test_a_long_word_is_printed_at_once(text: str) -> None:
+    start = time.monotonic()
+    Screen(io.StringIO()).fold("error: ", text)
+    assert time.monotonic() - start < 1
 
 
 def test_a_command_that_is_longer_than_a_line_is_not_broken_either() -> None:

@@ -63,7 +63,7 @@ def after(
 def test_a_disk_that_takes_no_more_is_one_line_and_nothing_changes(project: Project) -> None:
     change_everything(project)
     before = project.snapshot()
-    # 4 KiB: less than a recipe; coverage needs more
+    # 4 KiB: less than a recipe
     done = after(project, "unset COVERAGE_PROCESS_CONFIG; ulimit -f 4", "phase2")
     assert done.returncode == 2
     assert "cannot be written: File too large" in error_line(done)

@@ -71,6 +71,13 @@ def test_an_output_without_line_breaks_is_passed_on_in_parts() -> None:
     assert sum(map(len, lines)) == 3_000_000
 
 
+def test_a_program_that_writes_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_stream, "LARGEST_LOG", 4 << 20)
+    code, lines = run("yes")
+    assert (code, lines[-1]) == (-signal.SIGKILL, b"stopped: it wrote more than 4 MiB")
+    assert sum(map(len, lines)) < 4 << 20
+
+
 def test_what_a_program_leaves_behind_in_its_group_is_ended() -> None:
     code, lines = run("sh", "-c", "sleep 4243 & echo $!; kill -9 $$")
     assert code == -signal.SIGKILL

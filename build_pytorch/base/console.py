@@ -33,8 +33,6 @@ _COLOURS: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim
 _OUR_ESCAPE: Final = f"\x1b{os.urandom(8).hex()}["
 """Stands for the start of a colour until `write`; text from outside cannot contain it."""
 
-_COMMAND: Final = re.compile(r"[^\s`]*`[^`\n]+`[^\s`]*")
-"""A command in backticks, with the punctuation beside it."""
 _WORD: Final = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
 """A word of a command for a shell."""
 _HARD_SPACE: Final = "\0"
@@ -131,8 +129,10 @@ def folded(head: str, text: str, indent: int = 4) -> list[str]:
         return [head + text]
     import textwrap  # here, as most output fits
 
-    for command in _COMMAND.findall(text):
-        text = text.replace(command, command.replace(" ", _HARD_SPACE))
+    parts = text.split("`")  # each second one is a command, but for the last
+    for number in range(1, len(parts) - 1, 2):
+        parts[number] = parts[number].replace(" ", _HARD_SPACE)
+    text = "`".join(parts)
     above = []
     longest = len(text.split(maxsplit=1)[0]) if text.strip() else 0
     if len(head) + longest > WIDTH >= indent + longest:  # the first word fits below the head

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import resource
 import shlex
@@ -14,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from msgspec import Struct
 
@@ -34,6 +33,10 @@ which: Final = shutil.which
 
 _STEP: Final = 0.5
 """Seconds between two calls of a callback."""
+_GRACE: Final = 1.0
+"""Seconds to read the output of a program that ended and whose children still hold it open."""
+_MOST: Final = 32 << 20
+"""Bytes of one output; a program that writes more is stopped. Ours write at most a few MB."""
 
 
 class ProcessResult(Struct, frozen=True):
@@ -57,15 +60,33 @@ class ProcessResult(Struct, frozen=True):
 
 
 class Running:
-    """A program that was started; `finish` waits for its end."""
+    """A program that was started; `finish` waits for its end.
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], stdout: IO[bytes], stderr: IO[bytes]
-    ) -> None:
+    Its output is read while it runs, so that it never waits for a reader. At _MOST bytes it is
+    killed, and the last line of `stderr` says so.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], program: str) -> None:
         self._process = process
-        self._stdout = stdout
-        self._stderr = stderr
+        self._program = program
+        self._stdout, self._stderr = bytearray(), bytearray()
+        self._is_flooded = False
+        self._readers = [
+            threading.Thread(target=self._read, args=each, daemon=True)
+            for each in ((process.stdout, self._stdout), (process.stderr, self._stderr))
+        ]
         _live.add(self)
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, stream: IO[bytes], output: bytearray) -> None:
+        with stream:
+            while data := os.read(stream.fileno(), 1 << 16):
+                output += data
+                if len(output) > _MOST:
+                    self._is_flooded = True
+                    self._process.kill()
+                    return
 
     def finish(
         self, timeout: float | None = None, callback: Callable[[int], object] | None = None
@@ -76,24 +97,29 @@ class Running:
         is left to `kill_all`.
         """
         with _time_limit(self._process, timeout) as expired:
-            while self.is_running(_STEP if callback else math.inf):
+            while self.is_running(_STEP if callback else None):
                 if callback:
                     callback(0)
+        for reader in self._readers:
+            reader.join(_GRACE)
         _live.discard(self)
         code = self._process.returncode
-        stdout, stderr = _drained(self._stdout), _drained(self._stderr)
+        stderr = self.said()
+        if self._is_flooded:
+            stderr += f"\n{self._program}: stopped, as it wrote more than {_MOST >> 20} MiB"
         is_killed = expired.is_set() and code == -signal.SIGKILL
+        stdout = self._stdout.decode(errors="replace")
         return ProcessResult(code, stdout, stderr, expired=is_killed)
 
-    def is_running(self, seconds: float) -> bool:
+    def is_running(self, seconds: float | None) -> bool:
         """Wait at most so many seconds for the end, and return whether the program still runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(None if seconds == math.inf else seconds)
+            self._process.wait(seconds)
         return self._process.returncode is None
 
     def said(self) -> str:
         """Return the text on stderr so far."""
-        return os.pread(self._stderr.fileno(), 1 << 24, 0).decode(errors="replace")
+        return bytes(self._stderr).decode(errors="replace")
 
     def kill(self) -> None:
         """Kill the program and wait for its end."""
@@ -107,9 +133,8 @@ _live: set[Running] = set()
 
 def kill_all() -> None:
     """Kill every program that still runs, so that none runs after this process ends."""
-    for running in list(_live):
-        running.kill()
-        running.finish()
+    while _live:
+        _live.pop().kill()
 
 
 def start(
@@ -124,26 +149,49 @@ def start(
 
     Raises ToolError.
     """
-    # Files instead of pipes: the program never waits for a reader of its output.
-    file = tempfile.TemporaryFile
-    with contextlib.ExitStack() as outputs, file() as source, _signals_deferred():
-        stdout, stderr = outputs.enter_context(file()), outputs.enter_context(file())
+    with tempfile.TemporaryFile() as source, _signals_deferred():
         source.write(stdin.encode(errors="surrogateescape"))
         source.seek(0)
-        process = _started(argv, cwd=cwd, env=env, stdin=source, stdout=stdout, stderr=stderr)
-        outputs.pop_all()
-        running = Running(process, stdout, stderr)
-    _limit_memory(process.pid, memory)
+        try:
+            process = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env=environment(env),
+                stdin=source,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        except OSError as error:
+            raise start_error(argv[0], error) from None
+        running = Running(process, argv[0])
+    if memory and hasattr(resource, "prlimit"):
+        with contextlib.suppress(ProcessLookupError):
+            limits = resource.prlimit(process.pid, resource.RLIMIT_AS)
+            lowest = min(n for n in (memory, *limits) if n != resource.RLIM_INFINITY)
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (lowest, lowest))
     return running
 
 
-def _limit_memory(pid: int, memory: int | None) -> None:
-    """Lower the limit of a process's address space to so many bytes (Linux)."""
-    if memory and hasattr(resource, "prlimit"):
-        with contextlib.suppress(ProcessLookupError):
-            limits = resource.prlimit(pid, resource.RLIMIT_AS)
-            lowest = min(n for n in (memory, *limits) if n != resource.RLIM_INFINITY)
-            resource.prlimit(pid, resource.RLIMIT_AS, (lowest, lowest))
+@contextlib.contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Defer the signals of ENDINGS, so that `kill_all` finds a program that was just started.
+
+    One that is ignored stays so: the program inherits that.
+    """
+    arrived: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {
+        number: signal.signal(number, lambda number, _: arrived.append(number))
+        for number in (ENDINGS if is_main else ())
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for arrived_number in arrived:
+            signal.raise_signal(arrived_number)
 
 
 def capture(
@@ -152,7 +200,7 @@ def capture(
     """Run a program. Raises ToolError if it is missing, or if it fails and `check` is set."""
     result = start(argv, cwd=cwd, env=env).finish()
     if check and result.code:
-        raise _failure(argv, result)
+        raise ToolError(f"{shlex.join(argv)}: exit code {result.code}\n{result.tail}".rstrip())
     return result
 
 
@@ -168,41 +216,6 @@ def start_error(program: str, error: OSError) -> ToolError:
         hint = INSTALL.get(program.partition("-")[0], "put it on PATH")
         return ToolError(f"{program}: not found; {hint}")
     return ToolError(f"{program}: cannot be run: {error.strerror}")
-
-
-def _started(
-    argv: Sequence[str],
-    env: Environment = None,
-    **options: Any,  # noqa: ANN401 - of subprocess
-) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(argv, env=environment(env), **options)
-    except OSError as error:
-        raise start_error(argv[0], error) from None
-
-
-@contextlib.contextmanager
-def _signals_deferred() -> Iterator[None]:
-    """Defer the signals of ENDINGS, so that `kill_all` finds a program that was just started.
-
-    One that is ignored stays so: the program inherits that.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    arrived: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda number, _: arrived.append(number))
-        for number in ENDINGS
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for arrived_number in arrived:
-            signal.raise_signal(arrived_number)
 
 
 @contextlib.contextmanager
@@ -227,13 +240,3 @@ def _time_limit(
         yield expired
     finally:
         timer.cancel()
-
-
-def _failure(argv: Sequence[str], result: ProcessResult) -> ToolError:
-    return ToolError(f"{shlex.join(argv)}: exit code {result.code}\n{result.tail}".rstrip())
-
-
-def _drained(stream: IO[bytes]) -> str:
-    with stream:
-        stream.seek(0)
-        return stream.read().decode(errors="replace")

@@ -17,6 +17,7 @@ from typing import IO, Final, Self
 
 import psutil
 
+from build_pytorch.base.files import LARGEST_LOG
 from build_pytorch.base.process import Environment, environment, start_error
 
 _GRACE: Final = 3.0
@@ -100,9 +101,14 @@ class StreamedProcess:
         return code
 
     async def _read(self, take: Callable[[list[bytes]], object]) -> None:
-        rest = b""
+        rest, total = b"", 0
         try:
             while data := await self._output.read(1 << 16):
+                total += len(data)
+                if total > LARGEST_LOG:
+                    take([rest, b"stopped: it wrote more than %d MiB" % (LARGEST_LOG >> 20)])
+                    self.kill()
+                    return
                 whole, newline, rest = (rest + data).rpartition(b"\n")
                 if newline:
                     take(_without_tokens(whole).split(b"\n"))
