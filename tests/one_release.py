@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader
 
 
 def first_release(text: str) -> str:
@@ -14,26 +14,39 @@ def first_release(text: str) -> str:
     """
     matrix = matrix_reader.parse(text)
     first, *others = matrix.releases
-    own = matrix.of_release(first)
-    kept: dict[str, set[str | None]] = {
-        "pin": {matrix.releases[first].nixpkgs.pin},
-        "gpu": {variant.gpu_key for variant in own},
-        "cpu": {variant.cpu_key for variant in own},
-    }
-    used = {rule.id for variant in own for rule in variant.effects.rules}
-    kept["patch"] = {key for r in matrix.rules if r.id in used for key in r.effect.patches}
+    pin = matrix.releases[first].nixpkgs.pin
     blocks = re.split(r"(?m)^(?=\[)", text)
     rest = []
     for block in blocks:
         found = re.match(r"\[\[?(\w+)(?:\.(\w+))?", block)
         kind, key = found.groups() if found else ("", "")
-        rule_id = re.search(r'(?m)^id = "(.*)"', block) if kind == "rule" else None
         goes = (
             (kind == "release" and key in others)
-            or (kind in kept and key not in kept[kind])
-            or (rule_id is not None and rule_id[1] not in used)
+            or (kind == "pin" and key != pin)
             or (".group]]" in block and "\nfolder = " in block)
         )
-        # The comment of the next section is at the end of this block.
-        rest.append("\n\n\n" + block.partition("\n\n\n")[2] if goes else block)
-    return re.sub(r"\n{4,}", "\n\n\n", "".join(rest))
+        rest.append("" if goes else block)
+    return "".join(rest)
+
+
+def written_out(text: str) -> str:
+    """A matrix with what is known of its pins, hardware and rules in tables of its own."""
+    matrix, known = matrix_reader.parse(text), known_hardware.load().raw
+    blocks = [re.split(r"(?m)^(?=\[pin\.)", text)[0]]
+    if len(matrix.releases) == 1:  # other names are those of its versions
+        for name, value in {"torch": "210", "python": "313", "cuda": "13_0"}.items():
+            blocks[0] = blocks[0].replace(f"{{{name}}}", value)
+        facts = {key: known["cuda"]["13.0"][key] for key in ("driver", "source", "checked")}
+        place = ("release", "cuda13_0", "cuda")
+        blocks = [matrix_editor.with_values(blocks[0], {(*place, k): v for k, v in facts.items()})]
+    for kind, rows in {"pin": matrix.pins, "gpu": matrix.gpus, "cpu": matrix.cpus}.items():
+        for key in rows:
+            row = {k: v for k, v in known[kind][key].items() if k not in known_hardware.OURS}
+            more = row.pop("facts", None)
+            blocks.append(matrix_editor.block((kind, key), row))
+            blocks += [matrix_editor.block((kind, key, "facts"), more)] if more else []
+    applied = {rule.id for rule in matrix.rules}
+    rules = [rule for rule in known["rule"] if rule["id"] in applied]
+    blocks += [matrix_editor.block(("rule", 0), rule) for rule in rules]
+    blocks += [matrix_editor.block(("patch", key), known["patch"][key]) for key in matrix.patches]
+    return "\n".join(blocks)

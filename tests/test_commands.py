@@ -17,7 +17,7 @@ import tasks
 from build_pytorch.tasks import menu
 from build_pytorch.tasks.command import HELP, TASKS
 
-BREAK = ('capability = "12.1"', 'capability = "sm_121"')
+BREAK = ("max_jobs = 32", "max_jobs = 0")
 ENDED = "error: {}; every file is whole, run again to go on\n"
 
 
@@ -83,7 +83,7 @@ def test_a_broken_matrix_breaks_no_listing_and_the_command_that_needs_it_says_wh
         assert run.returncode == 2
         message = error_line(run)
         assert message.startswith("matrix.toml:")
-        assert 'gpu.sm121.capability: found "sm_121"' in message
+        assert 'release.cuda13_0.build.max_jobs: found 0' in message
     assert project.snapshot() == before
     project.edit("matrix.toml", "max_jobs = 32", "max_jobs = 0")
     said = project.invoke("verify").stderr.splitlines()

@@ -11,7 +11,7 @@ from build_pytorch.base.errors import MatrixError
 from build_pytorch.base.versions import order
 from build_pytorch.generate import recipes
 from build_pytorch.hardware.choice import preference
-from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.verify import verification
 
@@ -53,7 +53,12 @@ def test_a_wrapper_compiles_nccl_for_a_gpu_that_its_pin_leaves_out(tmp_path: Pat
     """Its CUDA packages are replaced, and then NCCL is changed."""
     project = copied_project(tmp_path / "project", is_whole=True)
     text = (project.root / "matrix.toml").read_text()
-    (project.root / "matrix.toml").write_text(text.replace('"12.0", "12.1"]', '"12.0"]'))
+    of_pin = ("pin", "february_2026", "facts")
+    facts = known_hardware.load().raw["pin"]["february_2026"]["facts"]
+    text = matrix_editor.with_new_table(text, of_pin, facts)
+    place = (*of_pin, "cuda_sets", "cudaPackages_13_0", "capabilities")
+    text = matrix_editor.with_values(text, {place: ["10.0", "12.0"]})
+    (project.root / "matrix.toml").write_text(text)
     wrapper = nightly(matrix_reader.load(project.root))[1]
     assert "own-libraries" in wrapper.effects.fixes
     assert project.invoke("phase3").returncode == 0

@@ -115,8 +115,7 @@ def test_a_day_without_a_setup_py_is_refused_where_the_pin_runs_it(
 ) -> None:
     api.answers["/repos/pytorch/pytorch/commits/nightly"] = commit(NIGHTLY, day)
     pin = "[pin.february_2026]"
-    before, _, after = WHOLE.partition(pin)
-    text = before + pin + after.replace('torch = "2.9.1"', f'torch = "{torch}"', 1)
+    text = WHOLE.replace(pin, f'{pin}\ntorch = "{torch}"')
     wanted = NewVersions(commit=nightly.known_commit(TORCH, NEWEST))
     move = ReleaseMove(matrix_reader.parse(text), "nightly", wanted)
     if not is_refused:

@@ -248,10 +248,10 @@ def test_the_commands_of_the_page_run(installed: Installed, site: Site) -> None:
     # A machine that runs tests need not be able to build PyTorch.
     small = r"s/\b(disk|job_memory|reserved_memory) = [0-9.]+/\1 = 0.01/g"
     (pin,) = matrix_reader.parse(PROJECT_TEXT).pins.values()
-    hashed = f'/^sha256/s|".*"|"{model()[1]}"|; s|^(sha256_of) = .*|\\1 = "{pin.rev}"|'
+    hashed = f'/^rev = "6a/a sha256 = "{model()[1]}"\\nsha256_of = "{pin.rev}"'
     commands = "\n".join(re.findall(r"(?ms)^```sh\n(.*?)^```$", page))
     commands = commands.replace(
-        "cd fleet\n", f"cd fleet\nsed -i -E '{small}; {hashed}' matrix.toml\n"
+        "cd fleet\n", f"cd fleet\nsed -i -E -e '{small}' -e '{hashed}' matrix.toml\n"
     )
     path = f"{installed.bin}:{os.environ['PATH']}"
     done = subprocess.run(

@@ -128,14 +128,15 @@ def test_dry_run_shows_the_plan_and_writes_nothing(checkout: Project) -> None:
 
 def test_a_changed_matrix_rewrites_what_depends_on_it(project: Project) -> None:
     project.commit()
-    project.edit("matrix.toml", '"RTX 5090 to 5050"', '"RTX 5090"')
+    gpu = '[gpu.sm120]\nhosts.x86_64-linux = ["RTX 5090"]\n\n'
+    project.edit("matrix.toml", "[pin.", f"{gpu}[pin.")
     done = project.invoke("phase2", "phase5")
     assert done.returncode == 0, done.stdout + done.stderr
     assert said(done).count("sm120-avx") == 4, "one line for each recipe"
     # 4 recipes, and 2 pages: table of choices, page
     assert re.findall(r"(?m)^Total: (\d+) rewrite, \d+ unchanged$", done.stdout) == ["4", "2"]
     # An intact digest allows the rewrite, committed or not.
-    project.edit("matrix.toml", '"RTX 5090"', '"RTX 5090 to 5050"')
+    project.edit("matrix.toml", gpu, "")
     assert "4 rewrite" in project.invoke("phase2").stdout
 
 
@@ -250,7 +251,7 @@ def test_a_root_within_a_larger_repository_asks_git_for_the_right_files(
 def test_the_mode_of_a_file_stays(project: Project) -> None:
     recipe = project.recipe("cpu-avx2")
     recipe.chmod(0o640)
-    project.edit("matrix.toml", '"Zen and newer"', '"Zen"')
+    project.edit("matrix.toml", "[pin.", '[cpu.avx2]\ntitle = "AVX 2"\n\n[pin.')
     assert project.invoke("phase4").returncode == 0
     assert recipe.stat().st_mode & 0o777 == 0o640
 
@@ -263,8 +264,7 @@ def test_recipes_of_a_removed_isa_are_deleted_but_not_edited_or_copied_ones(
 ) -> None:
     matrix = (project.root / "matrix.toml").read_text()
     matrix = re.sub(r'(?m)^(cpu = .*), "avx512vnni"', r"\1", matrix)
-    head, _, tail = matrix.partition("[cpu.avx512vnni]")
-    (project.root / "matrix.toml").write_text(head + "[" + tail.partition("\n[")[2])
+    (project.root / "matrix.toml").write_text(matrix)
     edited = project.recipe("cuda13_0-sm90-avx512vnni")
     edited.write_text(edited.read_text().replace("MAX_JOBS=32", "MAX_JOBS=16"))
     copied = project.pkgs / "copy.nix"
@@ -327,9 +327,9 @@ def test_recipes_of_a_folder_that_the_matrix_named_before_are_found(project: Pro
 @pytest.mark.slow
 def test_a_value_that_looks_like_a_digest_makes_no_recipe_edited_by_hand(project: Project) -> None:
     value = "sha256:" + "0" * 64
-    project.edit("matrix.toml", 'title = "AVX2"', f'title = "AVX2 {value}"')
-    project.edit("matrix.toml", '"Zen and newer"', f'"sha256:{"a" * 64}"')
-    project.edit("matrix.toml", "RTX 5090 to 5050", f"Digest of this file, with zeros: {value}")
+    cpu = f'[cpu.avx2]\ntitle = "AVX2 {value}"\ncpus = ["sha256:{"a" * 64}"]\n'
+    gpu = f'[gpu.sm120]\nhosts.x86_64-linux = ["Digest of this file, with zeros: {value}"]\n'
+    project.edit("matrix.toml", "[pin.", f"{cpu}{gpu}[pin.")
     for _ in range(2):
         done = project.invoke("all")
         assert done.returncode == 0, done.stdout

@@ -27,6 +27,7 @@ from build_pytorch.matrix.hashed_sources import FAKE
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix import quoting
 from build_pytorch.nix.log_format import HashMismatch, hash_mismatches
+from build_pytorch.sources import pin_facts
 from build_pytorch.sources.fetchers import (
     FetchedHash,
     _read_hash,
@@ -42,6 +43,7 @@ PIN = "6a030d535719c5190187c4cec156f335e95e3211"
 NEW_PIN = "1123456789abcdef0123456789abcdef01234567"
 TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
 PATCH = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU="
+URL = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch"
 OTHER = "sha256-" + "B" * 42 + "A="
 
 
@@ -146,7 +148,8 @@ def test_a_log_is_applied_to_the_source_it_belongs_to(project: Project) -> None:
     assert (project.root / "matrix.toml").read_text() == TEXT
     done = project.invoke("prefetch", "--from-log", "build.log", "--accept")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (project.root / "matrix.toml").read_text() == TEXT.replace(PATCH, OTHER)
+    own = TEXT.rstrip() + f'\n\n[patch.magma_clock_rate]\nhash = "{OTHER}"\nhash_of = "{URL}"\n'
+    assert (project.root / "matrix.toml").read_text() == own
     assert OTHER in project.recipe("cuda13_0-sm90-avx2").read_text()
 
 
@@ -171,7 +174,7 @@ def test_a_log_names_the_source_whose_hash_is_wrong(tmp_path: Path) -> None:
     # Nix assumes a hash of zeros for an empty one, and reports that.
     first = log_of("Nix 2.8", FAKE, OTHER)
     assert hashes_of(tmp_path, UNTAKEN, first) == [("torch", OTHER)]
-    two = UNTAKEN.replace(PATCH, "")
+    two = UNTAKEN + '\n[patch.magma_clock_rate]\nhash = ""\n'
     with pytest.raises(BuildPytorchError, match="have the same old hash; name one with --only"):
         hashes_of(tmp_path, two, first)
     assert hashes_of(tmp_path, two, first, "patch") == [("patch", OTHER)]
@@ -366,7 +369,7 @@ def test_one_source_is_fetched_once_for_all_releases(world: World) -> None:
     copy = ONE.replace("[release.cuda13_0]", '[release.copy]\ncatalog = "copy"')
     copy = copy.replace("release.cuda13_0", "release.copy").replace("docs/exp", "docs/copy")
     copy = copy.replace('".flox/pkgs"', '"copy/.flox/pkgs"')
-    text = f"{TEXT}\n{copy[copy.index('[release.copy]') : copy.index('[gpu.')]}"
+    text = f"{TEXT}\n{copy[copy.index('[release.copy]') : copy.index('[pin.')]}"
     wanted = sources(matrix_reader.parse(text), ("torch",))
     assert [item.source.release for item in fetch_all(wanted, 5)] == ["cuda13_0", "copy"]
     assert sum("/info/refs" in request for request in world.requests) == 1
@@ -390,7 +393,11 @@ def test_a_source_that_cannot_be_fetched_is_one_line(
         git(world.root / "site/pytorch/pytorch", "update-server-info")
     elif break_it.startswith("http"):
         monkeypatch.setenv("BUILD_PYTORCH_GITHUB", break_it)
-    text = TEXT.replace(PIN, NEW_PIN) if break_it == "missing tarball" else TEXT
+    text = TEXT
+    if break_it == "missing tarball":
+        (pin,) = matrix_reader.parse(TEXT).pins.values()
+        facts = {**pin_facts.table(pin), "rev": NEW_PIN, "facts": {"of": NEW_PIN}}
+        text = matrix_editor.with_new_table(TEXT, ("pin", "early_2026"), facts)
     with pytest.raises(ToolError) as caught:
         taken(text, only)
     assert says in str(caught.value)

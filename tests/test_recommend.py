@@ -463,19 +463,6 @@ def test_a_description_is_read_as_it_was_written(here: Machine) -> None:
 # --- known facts ---
 
 
-def test_known_facts_and_rules_are_those_of_the_matrices() -> None:
-    """known_hardware.toml, matrix.toml and the example repeat facts; they must not differ."""
-    rules = {rule["id"]: rule for rule in KNOWN.raw["rule"]}
-    for tables in map(matrix_reader.tables, (WHOLE, EXAMPLE)):
-        for kind in ("gpu", "cpu", "pin"):
-            for key, table in tables[kind].items():
-                known = KNOWN.table(kind, key)
-                assert {name: known[name] for name in table} == table, f"{kind}.{key}"
-                assert known.keys() - table.keys() <= {"source", "checked"}
-        for rule in tables["rule"]:
-            assert rules.get(rule["id"], rule) == rule
-
-
 PRODUCTS = {
     "6.0": ["Tesla P100-PCIE-16GB"],
     "6.1": ["Tesla P40"],

@@ -210,8 +210,8 @@ def test_restricted_evaluation_needs_an_allowed_uri_and_pure_evaluation_a_hash(
 ) -> None:
     """As docs/explanation/binaries.md says. flake.nix has the packages of release.nix."""
     pin, hash_ = FEW.pins["early_2026"], model()[1]
-    hashed = TEXT.replace('sha256 = ""', f'sha256 = "{hash_}"')
-    hashed = hashed.replace('sha256_of = ""', f'sha256_of = "{pin.rev}"')
+    rev = f'rev = "{pin.rev}"\n'
+    hashed = TEXT.replace(rev, f'{rev}sha256 = "{hash_}"\nsha256_of = "{pin.rev}"\n')
     name = next(variant.package for variant in FEW.variants if not variant.impossible)
 
     def flake(text: str) -> tuple[Path, tuple[str, ...]]:

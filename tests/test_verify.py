@@ -317,9 +317,9 @@ def pinned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, dict[str,
 
     nix("nix-store", "--add-fixed", "--recursive", "sha256", str(source))
     digest = nix("nix-hash", "--type", "sha256", "--base32", str(source))
-    project.edit("matrix.toml", 'sha256 = ""', f'sha256 = "{quoting.to_sri(digest)}"')
-    rev = "6a030d535719c5190187c4cec156f335e95e3211"
-    project.edit("matrix.toml", 'sha256_of = ""', f'sha256_of = "{rev}"')
+    rev = 'rev = "6a030d535719c5190187c4cec156f335e95e3211"\n'
+    hash_ = f'sha256 = "{quoting.to_sri(digest)}"\nsha256_of{rev.removeprefix("rev")}'
+    project.edit("matrix.toml", rev, f"{rev}{hash_}")
     for phase in ("phase2", "phase3", "phase4", "phase5"):
         assert project.invoke(phase).returncode == 0
     return project, store

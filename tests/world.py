@@ -116,8 +116,8 @@ def prepare(project: Project, *, checks: str = "false", allows_this_cpu: bool = 
     """Pin the model, let any machine build, and generate all files."""
     path = project.root / "matrix.toml"
     text = re.sub(
-        r'(?m)^rev = "(.*)"\nfetcher = "fetchTarball"\nsha256 = .*\nsha256_of = .*',
-        rf'rev = "\1"\nfetcher = "fetchTarball"\nsha256 = "{model(checks)[1]}"\nsha256_of = "\1"',
+        r'(?m)^(\[pin\..*\]\nrev = "(.*)")(\nfetcher.*)?(\nsha256.*)*',
+        rf'\1\nsha256 = "{model(checks)[1]}"\nsha256_of = "\2"',
         path.read_text(),
     )
     text = re.sub(r"\b(disk|job_memory|reserved_memory) = [\d.]+", r"\1 = 0.01", text)
@@ -132,10 +132,9 @@ def _allowing_this_cpu(text: str) -> str:
     """matrix.toml without the CPU flags that this machine lacks: nothing is compiled here."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     here = next(line for line in lines if line.startswith(("flags", "Features"))).split()[2:]
-    for cpu in matrix_reader.parse(text).cpus.values():
+    for key, cpu in matrix_reader.parse(text).cpus.items():
         if cpu.platform.startswith(platform.machine()) and not set(cpu.cpuinfo) <= set(here):
-            old, new = (json.dumps(list(flags)) for flags in (cpu.cpuinfo, here[:1]))
-            text = text.replace(f"cpuinfo = {old}", f"cpuinfo = {new}")
+            text += f"\n[cpu.{key}]\ncpuinfo = {json.dumps(here[:1])}\n"
     return text
 
 

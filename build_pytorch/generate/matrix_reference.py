@@ -17,7 +17,7 @@ import msgspec
 
 from build_pytorch.base import digest
 from build_pytorch.generate.recipes import render_file
-from build_pytorch.matrix import release_consistency, source_tables, tables
+from build_pytorch.matrix import known_hardware, release_consistency, source_tables, tables
 from build_pytorch.matrix.field_types import allowed
 
 StructComments = dict[str, tuple[str, dict[str, str]]]
@@ -28,6 +28,9 @@ Row = dict[str, Any]
 
 _MANY: Final = 2
 """As many keys that are alike in two tables are explained in the first one only."""
+
+_LEARNED: Final = ("PinFacts", "CudaSetFacts")
+"""Tables that programs write; the page leaves them out."""
 
 _HEAD: Final = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -49,7 +52,21 @@ def schema() -> str:
             value = definition["properties"][key]
             value["description"] = f"{meaning}; allowed: {allowed(value)}"
     _allow_inheritance(document["$defs"])
+    _allow_known(document["$defs"])
     return digest.seal(json.dumps(_HEAD | document, indent=2) + "\n")
+
+
+def _allow_known(definitions: dict[str, Any]) -> None:
+    """Change a schema: it offers the known names, and rows have what is known of them."""
+    for name, key in {"Rule": "id", "Pin": "rev"}.items():
+        definitions[name]["required"] = [key]
+    for name in ("GpuArchitecture", "CpuIsa", "Patch", "Condition", "Effect"):
+        definitions[name].pop("required", None)
+    known = known_hardware.load()
+    for key, names in {"gpu": list(known.gpu), "cpu": list(known.cpu)}.items():
+        for table in ("Group", "Condition"):
+            value = definitions[table]["properties"][key]
+            value["items"] = {"anyOf": [{"enum": names}, value["items"]]}
 
 
 def _allow_inheritance(definitions: dict[str, Any]) -> None:
@@ -85,7 +102,7 @@ def page(root: Path) -> str:
     comments = _comments()
     found: list[dict[str, Any]] = []
     nothing: dict[str, Any] = {"rows": []}
-    for name in headers:
+    for name in [name for name in headers if name not in _LEARNED]:
         rows = _rows(definitions[name], comments[name][1])
         like = max(found, key=lambda other: len(_same(rows, other["rows"])), default=nothing)
         same = _same(rows, like["rows"])
@@ -93,7 +110,8 @@ def page(root: Path) -> str:
         own = [row | {"form": _form(row["value"])} for row in rows if row not in same]
         table = {"name": name, "purpose": comments[name][0], "rows": rows, "own": own}
         found.append(table | {"same": [row["key"] for row in same], "like": like.get("name")})
-    return render_file(root, "docs/matrix.md.j2", tables=found, headers=headers)
+    known = known_hardware.load()
+    return render_file(root, "docs/matrix.md.j2", tables=found, headers=headers, known=known)
 
 
 def _same(rows: list[Row], others: list[Row]) -> list[Row]:

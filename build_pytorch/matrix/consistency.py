@@ -5,6 +5,7 @@ Each function yields the path of a wrong value, with the value found and the val
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -22,6 +23,13 @@ from build_pytorch.matrix.tables import (
     Release,
 )
 
+_NEW_GPU: Final = ('family = "NAME"', 'hosts.x86_64-linux = ["PRODUCT"]', 'first_cuda = "13.0"')
+_NEW_ISA: Final = (
+    'platform = "x86_64-linux"',
+    "level = 9   # order among the ISAs of the platform",
+    'flags = ["-mFLAG"]   # for gcc',
+    'cpuinfo = ["FLAG"]   # of /proc/cpuinfo',
+)
 _MOST_VARIANTS: Final = 10_000
 """Maximum number of variants of a matrix: lists multiply."""
 
@@ -35,7 +43,17 @@ def unknown_keys(spec: MatrixFile) -> Iterator[Fault]:
     """Yield keys of tables and ids of rules that the file does not have."""
     for trail, key, known in _references(spec):
         if key not in known:
-            yield trail, f"{wrong(quoted(key), listed(known))}{near_miss(key, known)}"
+            hint = near_miss(key, known)
+            if trail[-2] == "gpu" and (digits := re.fullmatch("sm([3-9]|1[0-9])([0-9])", key)):
+                hint = _table(f"gpu.{key}", f'capability = "{digits[1]}.{digits[2]}"', *_NEW_GPU)
+            elif trail[-2] == "cpu" and not hint:
+                hint = _table(f"cpu.{key}", *_NEW_ISA)
+            yield trail, f"{wrong(quoted(key), listed(known))}{hint}"
+
+
+def _table(header: str, *lines: str) -> str:
+    """Return the table of a row that is not known, for a person to complete."""
+    return "; or add its table:" + "".join(f"\n  {line}" for line in (f"[{header}]", *lines))
 
 
 def _references(spec: MatrixFile) -> Iterator[tuple[Trail, str, Collection[str]]]:
@@ -94,7 +112,7 @@ def _levels(spec: MatrixFile) -> Iterator[Fault]:
     """
     taken: dict[tuple[str, int], str] = {}
     for key, cpu in spec.cpu.items():
-        for field in ("flags", "cpuinfo", "macros"):
+        for field in ("flags", "cpuinfo"):
             if not getattr(cpu, field) and not cpu.platform.endswith("-darwin"):
                 yield ("cpu", key, field), wrong("[]", "a list with at least one element")
         at: Trail = ("cpu", key, "level")

@@ -1,4 +1,7 @@
-"""Facts about GPUs, CPU ISAs, CUDA and pins that do not depend on a matrix: known_hardware.toml."""
+"""What is known of GPUs, CPUs, CUDA, nixpkgs and rules without a matrix: the files in known/.
+
+GPU architectures, CPU ISAs, rules and patches are defaults of every matrix.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,13 @@ import msgspec
 from build_pytorch.base import files
 from build_pytorch.base.versions import digits
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix.source_tables import Pin
+from build_pytorch.matrix.source_tables import Patch, Pin
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Rule
 
-_OURS: Final = {
-    "gpu": frozenset({"names", "arm_only", "products", "unconfirmed"}),
-    "cpu": frozenset({"differs", "source", "checked"}),
-    "pin": frozenset[str](),
-}
-"""Keys that matrix.toml does not have."""
+_FILES: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch", "other")
+OURS: Final = frozenset({"names", "arm_only", "products", "differs"})
+"""Keys of GPU architectures and ISAs that matrix.toml does not have."""
+OF_CUDA: Final = ("driver", "source", "checked")
 _VENDOR: Final = re.compile(r"\b(nvidia|geforce|tesla|grid)\b|\(r\)|\(tm\)", re.IGNORECASE)
 _SUFFIX: Final = re.compile(r"[ -].*")
 """What follows the model in the name of a GPU: memory, form factor, profile, "Laptop GPU"."""
@@ -58,7 +59,6 @@ class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
     """Those for products that exist in ARM machines only, with the processor beside each, or ""."""
     offered: tuple[str, ...] = msgspec.field(default=(), name="products")
     """Names of products, for short names and suggestions."""
-    unconfirmed: ft.Text | None = None
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -69,9 +69,7 @@ class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
 class KnownIsa(CpuIsa, frozen=True, kw_only=True):
     """A CPU ISA with its source."""
 
-    differs: ft.Text = ""  #: in what it differs from a lower ISA, where that is little
-    source: ft.Url
-    checked: ft.Date
+    differs: ft.NoText = ""  #: in what it differs from a lower ISA, where that is little
 
 
 class KnownProcessor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,7 +102,7 @@ class OtherVendor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The content of known_hardware.toml."""
+    """The content of the files in known/."""
 
     gpu: dict[ft.Key, KnownGpu]
     cpu: dict[ft.Key, KnownIsa]
@@ -112,6 +110,7 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     cuda: dict[ft.CudaVersion, KnownCuda]
     pin: dict[ft.Key, Pin]
     rule: tuple[Rule, ...]
+    patch: dict[ft.Key, Patch]
     other: dict[str, OtherVendor]
     raw: dict[str, Any] = {}  #: the tables as they are written
 
@@ -211,11 +210,6 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         matching = (v for v, it in vendors if any(re.fullmatch(p, plain) for p in it.names))
         return next(matching, "")
 
-    def table(self, kind: str, key: str) -> dict[str, Any]:
-        """Return a GPU, ISA or pin as a table of matrix.toml."""
-        table = self.raw[kind][key].items()
-        return {name: value for name, value in table if name not in _OURS[kind]}
-
 
 def _plain(vendor: re.Pattern[str], name: str) -> str:
     """Return a name in lower case without the vendor and with single spaces."""
@@ -252,8 +246,62 @@ def _ends(name: str, number: str) -> bool:
 @functools.cache
 def load() -> KnownHardware:
     """Read the facts that come with the program."""
-    raw = tomllib.loads(files.own_text(__package__, "known_hardware.toml"))
+    raw: dict[str, Any] = {}
+    for name in _FILES:
+        raw |= tomllib.loads(files.own_text(__package__, f"known/{name}.toml"))
     return msgspec.structs.replace(msgspec.convert(raw, KnownHardware), raw=raw)
+
+
+def with_known(own: dict[str, Any]) -> dict[str, Any]:
+    """Return the tables of a matrix with the known rows, and with the known values of its own rows.
+
+    A row is known by its key, a rule by its id, a pin by its revision, the CUDA of a release by its
+    version. The rules of the matrix come first. Values of a wrong type are left for the reader.
+    """
+    known = load().raw
+    merged = dict(own)
+    for kind in ("gpu", "cpu", "patch"):
+        rows = own.get(kind, {})
+        if isinstance(rows, dict):
+            defaults = {
+                key: {name: value for name, value in row.items() if name not in OURS}
+                for key, row in known[kind].items()
+            }
+            for key, row in rows.items():
+                new = {"title": key} if kind == "cpu" else {}
+                defaults[key] = _over(defaults.get(key, new), row)
+            merged[kind] = defaults
+    rules = own.get("rule", [])
+    if isinstance(rules, list):
+        by_id = {rule["id"]: rule for rule in known["rule"]}
+        ids = [_get(rule, "id") for rule in rules]
+        others = [rule for key, rule in by_id.items() if key not in ids]
+        merged["rule"] = [_over(_get(by_id, _get(it, "id")) or {}, it) for it in rules] + others
+    if isinstance(pins := own.get("pin"), dict):
+        by_revision = {pin["rev"]: pin for pin in known["pin"].values()}
+        merged["pin"] = {}
+        for key, pin in pins.items():
+            facts = _get(by_revision, _get(pin, "rev")) or known["pin"].get(key, {})
+            new = merged["pin"][key] = _over(facts, pin)
+            if isinstance(_get(pin, "cuda"), dict) and "cuda" in facts:
+                new["cuda"] = facts["cuda"] | pin["cuda"]
+    if isinstance(releases := own.get("release"), dict):
+        for release in releases.values():
+            cuda = _get(release, "cuda")
+            facts = _get(known["cuda"], _get(cuda, "version")) or {}
+            if isinstance(cuda, dict):
+                release["cuda"] = {key: facts[key] for key in OF_CUDA if key in facts} | cuda
+    return merged
+
+
+def _get(table: Any, key: Any) -> Any:  # noqa: ANN401 - any values of TOML
+    """Return a value of a table; None without it, and for a table or key of a wrong type."""
+    return table.get(key) if isinstance(table, dict) and isinstance(key, str) else None
+
+
+def _over(known: dict[str, Any], own: Any) -> Any:  # noqa: ANN401 - any value of TOML
+    """Return a row of a matrix with the known values that it does not replace."""
+    return known | own if isinstance(own, dict) else own
 
 
 @functools.cache

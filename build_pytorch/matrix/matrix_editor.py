@@ -35,15 +35,15 @@ def edited(text: str, values: Mapping[Trail, Value]) -> str:
 def with_values(text: str, values: Mapping[Trail, Value]) -> str:
     """Return the text with values replaced or added; comments, order and spacing stay.
 
-    A table is added to a release that inherits it from another one. Raises KeyError for a release
-    or another place that does not exist.
+    A table is added to a release that inherits it from another one, and to known rows. Raises
+    KeyError for a release that does not exist.
     """
     if not values:
         return text
     document: Any = tomlkit.parse(text)
     for trail, value in values.items():
         table = document
-        inherits = False
+        inherits = trail[0] != "release"  # a known row, of which it replaces values
         for step in trail[:-1]:
             if inherits and step not in table:
                 table[step] = tomlkit.table()

@@ -18,7 +18,7 @@ import msgspec
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
-from build_pytorch.matrix import consistency, release_consistency, rules
+from build_pytorch.matrix import consistency, known_hardware, release_consistency, rules
 from build_pytorch.matrix.field_types import Trail, dotted, message, misfits
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Variant
 from build_pytorch.matrix.tables import MatrixFile
@@ -75,24 +75,34 @@ def parse(
     raw = _parse_toml(text, name)
     if wrong := list(release_consistency.complete(raw)):
         raise _error(text, name, wrong)
-    if wrong := misfits(raw, MatrixFile):
+    tables_with_known = known_hardware.with_known(raw)
+    if wrong := misfits(tables_with_known, MatrixFile):
         raise _error(text, name, wrong)
-    spec = msgspec.convert(raw, MatrixFile)
+    spec = msgspec.convert(tables_with_known, MatrixFile)
     stages = [consistency.unknown_keys, consistency.contradictions, consistency.unknown_pins]
     for stage in stages[: -1 if learning else None]:
         if wrong := list(stage(spec)):
             raise _error(text, name, wrong)
     variants = _named(_variants(spec))
+    own = {kind: set(raw.get(kind, ())) for kind in ("gpu", "cpu", "patch")}
+    own["rule"] = {rule["id"] for rule in raw.get("rule", ())}
+    used_rules = {rule.id for variant in variants for rule in variant.effects.rules}
+    applied = [rule for rule in spec.rule if rule.id in used_rules | own["rule"]]
+    used = {
+        "gpu": {variant.gpu_key for variant in variants},
+        "cpu": {variant.cpu_key for variant in variants},
+        "patch": {key for rule in applied for key in rule.effect.patches},
+    }
     companions = _named(_companions(variants))
     if wrong := list(consistency.collisions(spec, variants, companions)):
         raise _error(text, name, wrong)
     matrix = Matrix(
         releases=spec.release,
-        gpus=spec.gpu,
-        cpus=spec.cpu,
+        gpus={k: gpu for k, gpu in spec.gpu.items() if k in used["gpu"] | own["gpu"]},
+        cpus={k: cpu for k, cpu in spec.cpu.items() if k in used["cpu"] | own["cpu"]},
         pins=spec.pin,
-        patches=spec.patch,
-        rules=spec.rule,
+        patches={k: it for k, it in spec.patch.items() if k in used["patch"] | own["patch"]},
+        rules=tuple(applied),
         variants=variants,
         companions=companions,
         notes=(),
@@ -139,6 +149,10 @@ def _error(text: str, name: str, wrong: Iterable[tuple[Trail, str]]) -> MatrixEr
     found: dict[Trail, str] = {}
     for trail, what in wrong:
         found.setdefault(trail, what)
+    for trail in [trail for trail in found if trail[:1] == ("release",) and trail[2:]]:
+        like = release_consistency.like(tables(text)["release"], trail[1])
+        if like != trail[1] and found.get(("release", like, *trail[2:])) == found[trail]:
+            del found[trail]  # of a value that the release inherits
     trails = sorted(found, key=lines.of)
     places = [f"{name}:{lines.of(trail)}" if text else name for trail in trails]
     errors = [f"{at}: {dotted(it)}: {found[it]}" for at, it in zip(places, trails, strict=True)]

@@ -14,6 +14,7 @@ from build_pytorch.base import paths
 from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import digits, minor_version, numbers, order, underscored
 from build_pytorch.matrix.compatibility import compiles, cuda_window
+from build_pytorch.matrix.known_hardware import OF_CUDA
 from build_pytorch.matrix.field_types import Fault, Trail, quoted, wrong
 from build_pytorch.matrix.source_tables import (
     Companion,
@@ -217,28 +218,35 @@ def complete(raw: dict[str, Any]) -> Iterator[tuple[Trail, str]]:
     releases = raw.get("release")
     if not isinstance(releases, dict):
         return
-    for name, release in releases.items():
-        like = release.get("like") if isinstance(release, dict) else None
-        if not isinstance(like, str):
-            continue
-        other = releases.get(like)
-        if like == name:
-            yield (
-                ("release", name, "like"),
-                wrong(f"{quoted(like)}, the release itself", "another one"),
-            )
-        elif not isinstance(other, dict):
-            allowed = f"the key of a release{near_miss(like, releases)}"
-            yield ("release", name, "like"), wrong(quoted(like), allowed)
-        elif "like" in other:
-            found = f"{quoted(like)}, which is like another one itself"
-            yield ("release", name, "like"), wrong(found, "a release without `like`")
+    complete_releases: dict[str, Any] = {}
+    for name in releases:
+        chain = [name]
+        while isinstance(other := like(releases, chain[-1]), str):
+            if other in chain:
+                what = wrong(quoted(other), "the key of a release that is not like this one")
+                yield ("release", name, "like"), what
+                break
+            if not isinstance(releases.get(other), dict):
+                what = wrong(quoted(other), f"the key of a release{near_miss(other, releases)}")
+                yield ("release", chain[-1], "like"), what
+                break
+            chain.append(other)
         else:
-            base = {key: value for key, value in other.items() if key not in _OWN}
-            releases[name] = _merged(base, release)
+            merged = releases[chain[-1]]
+            for own in reversed(chain[:-1]):
+                base = {key: value for key, value in merged.items() if key not in _OWN}
+                merged = _merged(base, releases[own])
+            complete_releases[name] = merged
+    releases |= complete_releases
     for name, release in releases.items():
         if isinstance(release, dict):
             _replace_placeholders(name, release)
+
+
+def like(releases: dict[str, Any], name: Any) -> Any:  # noqa: ANN401 - any value of a matrix
+    """Return what the table of a release has as `like`."""
+    release = releases.get(name)
+    return release.get("like") if isinstance(release, dict) else None
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -248,6 +256,8 @@ def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """
     if own.get("source") == "nixpkgs":
         base = {key: value for key, value in base.items() if key not in _WITH_GITHUB}
+    if "driver" in base and "version" in own:  # of another CUDA
+        base = {key: value for key, value in base.items() if key not in OF_CUDA}
     merged = base | own
     for key, value in own.items():
         if isinstance(value, dict) and isinstance(base.get(key), dict):

@@ -246,9 +246,9 @@ class Pin(HashedTable, frozen=True, kw_only=True):
     hash_key: ClassVar[str] = "sha256"
 
     rev: ft.Rev40  #: the revision
-    fetcher: Literal["fetchTarball"]  #: Nix fetcher
-    sha256: ft.NoSri  #: hash of the unpacked tarball
-    sha256_of: ft.NoRev40  #: revision of the hash
+    fetcher: Literal["fetchTarball"] = "fetchTarball"  #: Nix fetcher
+    sha256: ft.NoSri = ""  #: hash of the unpacked tarball; without it Nix sees no changed tarball
+    sha256_of: ft.NoRev40 = ""  #: revision of the hash
     date: ft.Text  #: date of the revision, as exactly as it is known
     torch: ft.Version  #: version of python3Packages.torch
     python: ft.Python3  #: version of python3Packages

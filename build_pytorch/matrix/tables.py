@@ -245,6 +245,7 @@ class GpuArchitecture(TomlTable, frozen=True, kw_only=True):
     driver: ft.DriverVersion | None = None  #: oldest driver that knows it; absent: that of CUDA
     source: ft.Origin | None = None  #: where these facts are from
     checked: ft.Date | None = None  #: date of the last comparison with the source
+    unconfirmed: ft.Text | None = None  #: which of them nobody has confirmed
 
     @property
     def code(self) -> str:
@@ -260,15 +261,17 @@ class GpuArchitecture(TomlTable, frozen=True, kw_only=True):
 class CpuIsa(TomlTable, frozen=True, kw_only=True):
     """A CPU instruction set. The ISA of a machine is the one of the highest level that it runs."""
 
-    title: ft.Text  #: name in docs and recipes
+    title: ft.Text = ""  #: name in docs and recipes; by default its key
     platform: ft.Platform  #: platform of the ISA
     level: ft.Level  #: order of the ISAs of a platform
     flags: tuple[ft.Flag, ...]  #: flags for the compilers; empty for the baseline of Darwin
     cpuinfo: tuple[ft.Word, ...]  #: flags of /proc/cpuinfo that a CPU must have to run it
-    macros: tuple[ft.Macro, ...]  #: macros that a compiler predefines with these flags
-    cpus: ft.NonEmptyTexts  #: examples of CPUs that have it
+    macros: tuple[ft.Macro, ...] = ()  #: macros that a compiler predefines with these flags
+    cpus: tuple[ft.Text, ...] = ()  #: examples of CPUs that have it
     lacking: tuple[ft.Text, ...] = ()  #: examples of CPUs that do not have it
     builder_feature: ft.SystemFeature | None = None  #: system feature of Nix builders that run it
+    source: ft.Origin | None = None  #: where these facts are from
+    checked: ft.Date | None = None  #: date of the last comparison with the source
 
 
 class MatrixFile(TomlTable, frozen=True, kw_only=True):
@@ -281,4 +284,4 @@ class MatrixFile(TomlTable, frozen=True, kw_only=True):
     rule: tuple[Rule, ...] = ()
     release: Annotated[dict[ft.Key, Release], ft.filled("release", "table")]
     gpu: dict[ft.Key, GpuArchitecture] = {}
-    cpu: Annotated[dict[ft.Key, CpuIsa], ft.filled("CPU ISA", "table")]
+    cpu: dict[ft.Key, CpuIsa] = {}

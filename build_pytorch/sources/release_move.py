@@ -18,7 +18,6 @@ from build_pytorch.matrix import field_types, known_hardware, matrix_editor, mat
 from build_pytorch.matrix.compatibility import compiles
 from build_pytorch.matrix.field_types import Trail, listed, misfits
 from build_pytorch.matrix.matrix_editor import Value
-from build_pytorch.matrix.matrix_lines import missing_rules
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.source_tables import (
     Companion,
@@ -264,11 +263,11 @@ class ReleaseMove:
         if version == old.version:
             return
         self.set(reason, ("cuda",), version=version)
-        if known := known_hardware.load().cuda.get(version):
-            facts = {key: getattr(known, key) for key in ("driver", "source", "checked")}
-            self.set(reason, ("cuda",), **facts)
+        if version in known_hardware.load().cuda:
+            self.set(reason, ("cuda",), driver=None, source=None, checked=None)
         else:
             at = f"release.{self.beside or self.name}.cuda.driver"
+            self.set(reason, ("cuda",), driver=old.driver)
             self.todo.append(f"check the oldest driver of CUDA {version}: {at} is unchanged")
         self.todo.append(f"check that the rules fit CUDA {version}")
         if not self.beside:
@@ -368,7 +367,7 @@ class ReleaseMove:
         return matrix_editor.edited(text, changes)
 
     def _with_release(self, text: str) -> str:
-        """Return a text of the matrix with the new release, and the rules that it needs.
+        """Return a text of the matrix with the new release.
 
         It has the groups of the old one, without what its CUDA does not compile for.
         """
@@ -379,10 +378,7 @@ class ReleaseMove:
             for group in groups:
                 header = (*self.place, "group", 0)
                 text = matrix_editor.with_table(text, header, _group_table(group), header[:3])
-        new = matrix_reader.parse(text, root=matrix.root)
-        for rule in missing_rules(matrix, new.of_release(self.beside)):
-            last = ("rule", len(matrix.rules) - 1)
-            text = matrix_editor.with_table(text, ("rule", 0), rule, last)
+        matrix_reader.parse(text, root=matrix.root)
         return text
 
     def _table(self) -> dict[str, Any]:
@@ -402,9 +398,10 @@ class ReleaseMove:
                 place = values
                 for step in parents:
                     place = place.setdefault(str(step), {})
-                place[str(last)] = moved.value
                 if moved.value is None:
-                    del place[str(last)]
+                    place.pop(str(last), None)
+                else:
+                    place[str(last)] = moved.value
         return values
 
     def _groups(self) -> tuple[Group, ...]:

@@ -8,13 +8,10 @@ from typing import Final
 from msgspec import structs
 
 from build_pytorch.base import paths
-from build_pytorch.base.console import some
 from build_pytorch.base.versions import in_range
-from build_pytorch.matrix import known_hardware, rules
+from build_pytorch.matrix import rules
 from build_pytorch.matrix.matrix_reader import TomlLines
-from build_pytorch.matrix.model import Effects
 from build_pytorch.matrix.source_tables import required_torch, version_for
-from build_pytorch.matrix.tables import Rule
 from build_pytorch.verify.check import TREE, CheckList, Context, Finding
 
 CHECKS: Final = CheckList(TREE)
@@ -38,38 +35,6 @@ def rules_needed(context: Context) -> Iterator[Finding]:
 )
 def rules_agree(context: Context) -> Iterator[Finding]:
     yield from _findings(context, is_error=True)
-
-
-@CHECKS.add(
-    "Variants have the effects of the rules that are known to be needed",
-    why="Without them a build fails after hours, or has no code for a part of its hardware.",
-    fix="take the rule from build_pytorch/matrix/known_hardware.toml, or switch it off with the "
-    "reason in a setting of the release",
-)
-def rules_known(context: Context) -> Iterator[Finding]:
-    for rule in known_hardware.load().rule:
-        lacking = [
-            variant.id
-            for variant in context.matrix.variants
-            if rules.holds(rule.when, variant)
-            and not rules.is_ended(rule, variant)
-            and not _has(variant.effects, rule)
-        ]
-        if lacking:
-            found = f"{some(lacking)}: no rule {rule.id}"
-            expected = f"its effect: {rule.reason}"
-            yield Finding(found, expected, path=paths.MATRIX, severity="warning")
-
-
-def _has(effects: Effects, rule: Rule) -> bool:
-    """Return whether a variant has what a known rule does."""
-    wanted = rule.effect
-    return rule in effects.rules or (
-        wanted.environment.keys() <= effects.environment.keys()
-        and {*wanted.fixes} <= {*effects.fixes}
-        and {*wanted.cmake_flags} <= {*effects.cmake_flags}
-        and len(wanted.patches) <= len(effects.patches)
-    )
 
 
 @CHECKS.add(
