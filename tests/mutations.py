@@ -454,6 +454,4 @@ MUTATIONS = (
     Mutation("the hash of another revision", MATRIX, swap('hash_of = "v2.10.0"', 'hash_of = "v2.9.1"')),
     Mutation("a rule that applies to nothing", MATRIX, with_rules(("cuda", '"<12.0"', "0"))),
     Mutation("two rules that contradict each other", MATRIX, with_rules(("kind", '["gpu"]', "0"), ("gpu", '["sm120"]', "1"))),
-    *(Mutation(f"rule {rule} removed", MATRIX, cut(rf'\[\[rule\]\]\nid = "{rule}"\n(?:[^\n]+\n)+'))
-      for rule in ("magma-clock-rate", "find-cuda-toolkit", "cupti-paths", "cccl-headers")),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.base.versions import in_range
 from build_pytorch.generate import recipes
 from build_pytorch.hardware.possible import PossibleVariants
-from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader, rules
+from build_pytorch.matrix import matrix_editor, matrix_reader, rules
 from build_pytorch.matrix.matrix_lines import lines_for
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select, session_ids

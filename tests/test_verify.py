@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 from conftest import ONE, PROJECT, Project, copied_project, error_line, needs_nix
+from one_release import written_out
 
 from build_pytorch.base.console import Screen
 from build_pytorch.matrix import matrix_reader
@@ -163,8 +164,8 @@ def test_an_nvcc_that_lacks_an_architecture_is_a_finding(clean: Project, tmp_pat
     done = clean.run(*argv, env=script(tmp_path, "nvcc", said))
     assert done.returncode == 1
     findings = json.loads(done.stdout)["findings"]
-    found = [(f["expected"].split()[0], LINES[f["line"] - 1]) for f in findings]
-    assert found == [(f"sm_{code}", f"[gpu.sm{code}]") for code in (103, 110, 120, 121)]
+    found = sorted(f["expected"].split()[0] for f in findings)
+    assert found == [f"sm_{code}" for code in (103, 110, 120, 121)]
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
@@ -180,7 +181,7 @@ def test_a_compiler_without_a_temporary_folder_is_skipped_with_its_reason(clean:
 
 @needs_gcc
 def test_flags_that_gcc_refuses_or_that_promise_too_much_are_findings(clean: Project) -> None:
-    text = ONE.replace('"-mavx512bf16", "-mfma"]', '"-mavx512bf17", "-mfma"]')
+    text = written_out(ONE).replace('"-mavx512bf16", "-mfma"]', '"-mavx512bf17", "-mfma"]')
     text = text.replace('["__AVX2__", ', '["__AVX2__", "__AVX512F__", ', 1)
     matrix = matrix_reader.parse(text)
     result = verification.verify(matrix, clean.root, only=["compiler-flags"])

@@ -261,37 +261,45 @@ def with_known(own: dict[str, Any]) -> dict[str, Any]:
     known = load().raw
     merged = dict(own)
     for kind in ("gpu", "cpu", "patch"):
-        rows = own.get(kind, {})
-        if isinstance(rows, dict):
-            defaults = {
-                key: {name: value for name, value in row.items() if name not in OURS}
-                for key, row in known[kind].items()
-            }
-            for key, row in rows.items():
-                new = {"title": key} if kind == "cpu" else {}
-                defaults[key] = _over(defaults.get(key, new), row)
-            merged[kind] = defaults
-    rules = own.get("rule", [])
-    if isinstance(rules, list):
+        merged[kind] = _rows(kind, own.get(kind, {}))
+    if isinstance(rules := own.get("rule", []), list):
         by_id = {rule["id"]: rule for rule in known["rule"]}
         ids = [_get(rule, "id") for rule in rules]
         others = [rule for key, rule in by_id.items() if key not in ids]
         merged["rule"] = [_over(_get(by_id, _get(it, "id")) or {}, it) for it in rules] + others
     if isinstance(pins := own.get("pin"), dict):
-        by_revision = {pin["rev"]: pin for pin in known["pin"].values()}
-        merged["pin"] = {}
-        for key, pin in pins.items():
-            facts = _get(by_revision, _get(pin, "rev")) or known["pin"].get(key, {})
-            new = merged["pin"][key] = _over(facts, pin)
-            if isinstance(_get(pin, "cuda"), dict) and "cuda" in facts:
-                new["cuda"] = facts["cuda"] | pin["cuda"]
-    if isinstance(releases := own.get("release"), dict):
-        for release in releases.values():
-            cuda = _get(release, "cuda")
+        merged["pin"] = {key: _pin(key, pin) for key, pin in pins.items()}
+    releases = own.get("release")
+    for release in releases.values() if isinstance(releases, dict) else ():
+        if isinstance(cuda := _get(release, "cuda"), dict):
             facts = _get(known["cuda"], _get(cuda, "version")) or {}
-            if isinstance(cuda, dict):
-                release["cuda"] = {key: facts[key] for key in OF_CUDA if key in facts} | cuda
+            release["cuda"] = {key: facts[key] for key in OF_CUDA if key in facts} | cuda
     return merged
+
+
+def _rows(kind: str, own: Any) -> Any:  # noqa: ANN401 - any value of TOML
+    """Return the known rows of a kind, with those of a matrix over them."""
+    if not isinstance(own, dict):
+        return own
+    rows = {
+        key: {name: value for name, value in row.items() if name not in OURS}
+        for key, row in load().raw[kind].items()
+    }
+    for key, row in own.items():
+        new = {"title": key} if kind == "cpu" else {}
+        rows[key] = _over(rows.get(key, new), row)
+    return rows
+
+
+def _pin(key: str, own: Any) -> Any:  # noqa: ANN401 - any value of TOML
+    """Return a pin with what is known of its revision, else of its key."""
+    known = load().raw["pin"]
+    by_revision = {pin["rev"]: pin for pin in known.values()}
+    facts = _get(by_revision, _get(own, "rev")) or known.get(key, {})
+    pin = _over(facts, own)
+    if isinstance(_get(own, "cuda"), dict) and "cuda" in facts:
+        pin["cuda"] = facts["cuda"] | own["cuda"]
+    return pin
 
 
 def _get(table: Any, key: Any) -> Any:  # noqa: ANN401 - any values of TOML

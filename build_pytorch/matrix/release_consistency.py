@@ -14,8 +14,8 @@ from build_pytorch.base import paths
 from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import digits, minor_version, numbers, order, underscored
 from build_pytorch.matrix.compatibility import compiles, cuda_window
-from build_pytorch.matrix.known_hardware import OF_CUDA
 from build_pytorch.matrix.field_types import Fault, Trail, quoted, wrong
+from build_pytorch.matrix.known_hardware import OF_CUDA
 from build_pytorch.matrix.source_tables import (
     Companion,
     CudaPackages,
