@@ -261,5 +261,5 @@ def _complain(lines: Sequence[str], code: int) -> int:
     except OSError:
         _give_up_stdout()
     for line in lines:
-        Screen(sys.stderr).line(f"error: {line}")
+        Screen(sys.stderr).line(line if line.startswith("  ") else f"error: {line}")
     return code
