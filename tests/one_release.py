@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader
 
@@ -39,7 +40,9 @@ def written_out(text: str) -> str:
         facts = {key: known["cuda"]["13.0"][key] for key in ("driver", "source", "checked")}
         place = ("release", "cuda13_0", "cuda")
         blocks = [matrix_editor.with_values(blocks[0], {(*place, k): v for k, v in facts.items()})]
-    for kind, rows in {"pin": matrix.pins, "gpu": matrix.gpus, "cpu": matrix.cpus}.items():
+    rows_of: dict[str, Iterable[str]]
+    rows_of = {"pin": matrix.pins, "gpu": matrix.gpus, "cpu": matrix.cpus}
+    for kind, rows in rows_of.items():
         for key in rows:
             row = {k: v for k, v in known[kind][key].items() if k not in known_hardware.OURS}
             more = row.pop("facts", None)

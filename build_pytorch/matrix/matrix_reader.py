@@ -88,7 +88,7 @@ def parse(
     own["rule"] = {rule["id"] for rule in raw.get("rule", ())}
     used_rules = {rule.id for variant in variants for rule in variant.effects.rules}
     applied = [rule for rule in spec.rule if rule.id in used_rules | own["rule"]]
-    used = {
+    used: dict[str, set[str | None]] = {
         "gpu": {variant.gpu_key for variant in variants},
         "cpu": {variant.cpu_key for variant in variants},
         "patch": {key for rule in applied for key in rule.effect.patches},
