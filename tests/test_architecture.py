@@ -201,7 +201,6 @@ OPENS_FILES: Final = {
     "build_pytorch.tasks.command": "/dev/null",
     "build_pytorch.compare.workload_script": "runs alone, in the Python that is measured",
     "build_pytorch.hardware.detect": "/proc and /sys",
-    "build_pytorch.hardware.torch_facts": "a script that runs elsewhere",
     "build_pytorch.inspect.configuration": "results in the Nix store",
     "build_pytorch.inspect.device_code": "results in the Nix store, and a table of the package",
     "build_pytorch.inspect.fatbin": "results in the Nix store",

@@ -158,7 +158,8 @@ BAD_INPUT = """
     diagnose none.log              | none.log: no such file; as an id: no package matches "none.log"
     init .                         | a project already: it has matrix.toml
     recommend --cpu avx3           | --cpu: found "avx3"; did you mean "avx
-    recommend --release cuda13_1   | did you mean "cuda13_0"?
+    recommend --gpu 4095           | found "4095", an unknown GPU; did you mean RTX 4090?
+    recommend --driver v550        | --driver: found "v550"; allowed: a driver version such as
     prefetch --only torhc          | no source "torhc"; did you mean "torch"?
     bump                           | nothing to do; give --torch VERSION
     bump --nightly --torch 2.11.0  | --nightly: moves the source alone; leave --torch out

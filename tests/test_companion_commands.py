@@ -1,4 +1,4 @@
-"""Companions in publish, recommend, show and status."""
+"""Companions in publish, show and status."""
 
 from __future__ import annotations
 
@@ -137,18 +137,6 @@ def test_a_companion_alone_needs_its_pytorch_published_before(hub: Hub) -> None:
     assert hub.publish("cpu-avx2")[0] == 0
     assert hub.publish(ID)[0] == 0
     assert hub.calls[-1] == f"publish --dir companions {VISION}"
-
-
-# --- recommend ---
-
-
-def test_the_matching_set_is_installed_together(still: Project) -> None:
-    argv = ("--gpu", "9.0", "--cpu", "avx2", "--driver", "580.95.05")
-    done = still.invoke("recommend", *argv, "--json")
-    assert json.loads(done.stdout)["companions"] == [
-        "sm90-avx2+torchvision",
-        "sm90-avx2+torchaudio",
-    ]
 
 
 # --- show ---

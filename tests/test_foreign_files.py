@@ -208,7 +208,7 @@ def test_a_named_file_may_be_standard_input(project: Project) -> None:
             argv, cwd=project.root, input=text, capture_output=True, text=True, check=False
         )
 
-    here = project.invoke("describe-machine").stdout
+    here = project.invoke("recommend", "--describe").stdout
     (project.root / "here.json").write_text(here)
     named = project.invoke("recommend", "--json", "--machine", "here.json").stdout
     for name in ("-", "/dev/stdin"):

@@ -51,7 +51,7 @@ from build_pytorch.results.ledger import FILE
 from build_pytorch.smoke import smoke_report
 from build_pytorch.smoke.smoke_case import case_of, judge_run
 from build_pytorch.sources import fetchers, github
-from build_pytorch.tasks import machine_lines
+from build_pytorch.tasks import machine as task
 from build_pytorch.tasks.diagnose import document, show
 from build_pytorch.tasks.smoke import show_case
 from build_pytorch.verify import verification
@@ -310,8 +310,8 @@ def test_a_machine_of_others_gets_an_answer_or_is_refused(text: str) -> None:
     if machine is None:
         return
     out = io.StringIO()
-    machine_lines.print_machine(Screen(out), machine, MATRIX.cpus.values())
-    choose(MATRIX, machine)
+    task.print_machine(Screen(out), machine)
+    task.print_choice(Screen(out), choose(MATRIX, machine), verbose=True)
     assert is_shown(out.getvalue())
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import platform
+from typing import Any
 
 import archspec.cpu
 import pytest
-from conftest import ONE, Project
+from conftest import PROJECT, WHOLE
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.versions import digits
@@ -14,6 +15,7 @@ from build_pytorch.hardware.described import described_machine
 from build_pytorch.matrix import known_hardware, matrix_reader
 
 KNOWN = known_hardware.load()
+MATRIX = matrix_reader.parse(WHOLE)
 
 
 def test_each_offered_product_is_known_by_its_name() -> None:
@@ -105,6 +107,7 @@ def test_a_generation_has_the_isa_that_archspec_lists(key: str) -> None:
         ("Intel(R) N100", "alderlake"),
         ("Intel(R) Core(TM)2 Duo CPU E8400", "nehalem"),
         ("x86-64-v3", "haswell"),
+        ("skylake-avx512", "skylake_sp"),
         ("Raspberry Pi 5", "neoverse_n1"),
         ("Graviton3", "neoverse_v1"),
         ("Neoverse-N1", "neoverse_n1"),
@@ -137,17 +140,68 @@ NO_GPU = (
 )
 def test_a_model_number_that_no_product_has_is_refused(gpu: str, cpu: str) -> None:
     with pytest.raises(BuildPytorchError, match=r"^--(gpu|cpu): found "):
-        described_machine(matrix_reader.parse(ONE), gpu=(gpu,), cpu=cpu)
+        described_machine(MATRIX, gpu=gpu, cpu=cpu)
 
 
-def test_recommend_takes_a_generation_for_an_isa(still: Project) -> None:
-    answers = [
-        json.loads(still.invoke("recommend", "--gpu", "RTX 4090", "--cpu", cpu, "--json").stdout)
-        for cpu in ("zen4", "avx512bf16")
-    ]
-    assert answers[0]["best"] == answers[1]["best"]
-    for none in ("none", "cpu"):
-        done = still.invoke("recommend", "--gpu", none, "--cpu", "zen4")
-        assert (done.returncode, "Best: cpu-avx512bf16" in done.stdout) == (0, True)
-    old = still.invoke("recommend", "--cpu", "nehalem", "--verbose")
-    assert (old.returncode, "the CPU lacks avx2" in old.stdout) == (1, True)
+MACHINES = PROJECT / "tests/machines"
+SPARK, ZEN4 = str(MACHINES / "dgx-spark.json"), str(MACHINES / "rtx5090-zen4.json")
+needs_x86 = pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="the CPU of an ARM machine is taken"
+)
+DESCRIBED: list[Any] = [
+    ({"gpu": "RTX4090", "cpu": "avx2", "driver": "550"}, "x86_64-linux", ["8.9"], "550", None),
+    ({"gpu": "4090", "cpu": "zen4"}, "x86_64-linux", ["8.9"], None, None),
+    ({"gpu": "8.6, RTX5090", "cpu": "avx512"}, "x86_64-linux", ["8.6", "12.0"], None, None),
+    ({"gpu": "None", "cpu": "zen4"}, "x86_64-linux", [], None, None),
+    ({"gpu": "cpu", "cpu": "Graviton3"}, "aarch64-linux", [], None, None),
+    ({"gpu": "A100", "cpu": "avx2", "driver": "12.8"}, "x86_64-linux", ["8.0"], None, "12.8"),
+    ({"file": ZEN4, "driver": "550"}, "x86_64-linux", ["12.0"], "550", None),
+    ({"file": ZEN4, "driver": "unknown"}, "x86_64-linux", ["12.0"], None, None),
+    ({"file": ZEN4, "gpu": "0"}, "x86_64-linux", ["12.0"], "580.95.05", "13.0"),
+    ({"gpu": "Radeon RX 7900 XTX", "cpu": "avx2"}, "x86_64-linux", [], None, None),
+    ({"cpu": "Apple M3"}, "aarch64-darwin", [], None, None),
+    pytest.param({"gpu": "GH200"}, "aarch64-linux", ["9.0"], None, None, marks=needs_x86),
+    pytest.param({"gpu": "12.1"}, "aarch64-linux", ["12.1"], None, None, marks=needs_x86),
+]
+
+
+@pytest.mark.parametrize(("words", "platform_", "gpus", "driver", "cuda"), DESCRIBED)
+def test_a_machine_may_be_described_by_words(
+    words: dict[str, str], platform_: str, gpus: list[str], driver: str | None, cuda: str | None
+) -> None:
+    here = described_machine(MATRIX, **words)
+    assert here.platform == platform_
+    assert [gpu.capability for gpu in here.gpus] == gpus
+    assert (here.driver, here.cuda) == (driver, cuda)
+    assert bool(here.other_gpus) == ("Radeon" in words.get("gpu", ""))
+
+
+def test_a_cpu_has_the_flags_of_its_isa_and_of_the_lower_ones() -> None:
+    assert "f16c" in described_machine(MATRIX, cpu="zen4").cpu.flags.split()
+    assert "avx512_bf16" in described_machine(MATRIX, cpu="zen4").cpu.flags.split()
+    assert "avx512f" not in described_machine(MATRIX, cpu="avx2").cpu.flags.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"gpu": "RTX 4095", "cpu": "avx2"}, "an unknown GPU; did you mean RTX 4090?"),
+        ({"gpu": "5000", "cpu": "avx2"}, "did you mean RTX PRO 5000 Blackwell or RTX 5000 Ada"),
+        ({"gpu": "dgxspark", "cpu": "zen4"}, "exists on aarch64-linux only"),
+        ({"gpu": "GB10", "file": ZEN4}, "aarch64-linux only, and the machine is x86_64-linux"),
+        ({"gpu": "one", "cpu": "avx2"}, '--gpu: found "one", an unknown GPU; give its compute'),
+        ({"gpu": "x" * 5000, "cpu": "avx2"}, f'--gpu: found "{"x" * 36}", an unknown GPU; give'),
+        ({"gpu": "1" * 5000, "cpu": "avx2"}, f'--gpu: found "{"1" * 36}", an unknown GPU'),
+        ({"gpu": "9", "file": SPARK}, '--gpu: found "9"; the GPUs of the machine: 0'),
+        ({"gpu": "0", "cpu": "avx2"}, '--gpu: found "0"; the GPUs of the machine: none'),
+        ({"cpu": "avx3"}, '--cpu: found "avx3"; did you mean "avx'),
+        ({"cpu": "an abacus"}, "allowed: avx, avx2"),
+        ({"driver": "v550", "cpu": "avx2"}, '--driver: found "v550"; allowed: a driver version'),
+        ({"file": "none.json"}, "none.json: cannot be read: No such file or directory"),
+    ],
+)
+def test_wrong_words_are_one_line(words: dict[str, str], says: str) -> None:
+    with pytest.raises(BuildPytorchError) as caught:
+        described_machine(MATRIX, **words)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -10,7 +10,8 @@ from conftest import PROJECT, WHOLE, copied_project, needs_nix
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.base.versions import order
 from build_pytorch.generate import recipes
-from build_pytorch.hardware.choice import preference
+from build_pytorch.hardware import saved_machines
+from build_pytorch.hardware.choose import choose
 from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.verify import verification
@@ -81,10 +82,9 @@ def test_every_release_is_preferred_to_a_nightly(whole_matrix: Matrix) -> None:
             'pname = "pytorch{torch}"', 'pname = "pytorch299{torch}"'
         )
     )
+    spark = saved_machines.load(PROJECT / "tests/machines/dgx-spark.json")
     for matrix in (whole_matrix, newer):
-        plain, wrapper = nightly(matrix)
-        stable = next(v for v in matrix.variants if v.id == "cuda13_0/sm121-armv9")
-        assert preference(stable) > preference(plain) > preference(wrapper)
+        assert choose(matrix, spark).build.variant == "cuda13_0/sm121-armv9"
 
 
 @pytest.mark.parametrize(

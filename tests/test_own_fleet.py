@@ -17,9 +17,8 @@ import pytest
 from conftest import PROJECT, WHOLE, Project, error_line, needs_nix
 from world import Site, model
 
-from build_pytorch.hardware.possible import PossibleVariants
+from build_pytorch.hardware.own_builds import group_lines
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.matrix_lines import lines_for
 from build_pytorch.sources.planned_change import plan_files
 from build_pytorch.tasks.command import TASKS
 
@@ -174,8 +173,9 @@ def test_without_a_project_only_commands_about_a_machine_run(installed: Installe
     assert done.returncode == 2
     assert "no matrix.toml here or in a folder above; `build-pytorch init`" in done.stderr
     machine = ("--gpu", "RTX 5090", "--cpu", "zen4", "--driver", "580.95.05")
-    best = json.loads(installed.succeeds("recommend", "--json", *machine))["best"]
-    assert best["variant"] == "cuda13_0/sm120-avx512bf16"
+    choice = json.loads(installed.succeeds("recommend", "--json", *machine))["choice"]
+    assert choice["now"][0]["build"]["who"] == "PyPI"
+    assert choice["build"]["variant"] == "cuda13_0/sm120-avx2"
     assert installed.files() == {}
 
 
@@ -217,11 +217,11 @@ def test_the_first_variant_of_a_project_is_that_of_the_shipped_matrix() -> None:
 
 @pytest.mark.parametrize("name", ["sm121-armv9", "sm103-armv9", "sm89-avx", "cpu-avx2"])
 def test_the_lines_of_recommend_bring_the_facts_and_rules_of_a_variant(name: str) -> None:
-    old = matrix_reader.parse(PROJECT_TEXT)
     gpu, _, isa = name.partition("-")
     gpu_key = None if gpu == "cpu" else gpu
-    wanted = PossibleVariants(old, None).variant("cuda13_0", gpu_key, isa)
-    new = matrix_reader.parse(f"{PROJECT_TEXT}\n{lines_for(old, wanted)}")
+    platform = "aarch64-linux" if isa.startswith("armv") else "x86_64-linux"
+    lines = group_lines("cuda13_0", gpu_key, isa, platform)
+    new = matrix_reader.parse(f"{PROJECT_TEXT}\n{lines}")
     variant = next(each for each in new.variants if each.id == name)
     assert len(new.variants) == 2
     like = next(

@@ -15,9 +15,8 @@ from one_release import written_out
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.base.versions import in_range
 from build_pytorch.generate import recipes
-from build_pytorch.hardware.possible import PossibleVariants
+from build_pytorch.hardware.own_builds import group_lines
 from build_pytorch.matrix import matrix_editor, matrix_reader, rules
-from build_pytorch.matrix.matrix_lines import lines_for
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select, session_ids
 from build_pytorch.matrix.tables import Condition
@@ -457,9 +456,9 @@ def test_a_gpu_without_code_in_nixpkgs_gets_libraries_for_it_by_a_condition(tmp_
 def test_capabilities_of_all_packages_leave_nothing_to_single_libraries() -> None:
     """Orin takes the CUDA packages for Jetson, which are compiled for what the config names."""
     matrix = matrix_reader.parse(WHOLE)
-    variant = PossibleVariants(matrix, None).variant("cuda12_8", "sm87", "armv8_2")
-    new = matrix_reader.parse(f"{matrix.text}\n{lines_for(matrix, variant)}")
-    assert by_id(new, variant.id).effects.fixes == ("own-capabilities",)
+    lines = group_lines("cuda12_8", "sm87", "armv8_2", "aarch64-linux")
+    new = matrix_reader.parse(f"{matrix.text}\n{lines}")
+    assert by_id(new, "cuda12_8/sm87-armv8_2").effects.fixes == ("own-capabilities",)
 
 
 # --- selection ---

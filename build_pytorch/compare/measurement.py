@@ -17,8 +17,8 @@ from build_pytorch.base import foreign_json, process
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.compare import workload_script
 from build_pytorch.compare.builds import ComparedBuild
+from build_pytorch.compare.gpu_clocks import GpuClocks, gpu_clocks
 from build_pytorch.compare.ratio_statistics import Estimate, Pair, Seconds, estimates
-from build_pytorch.hardware.detect import GpuClocks, gpu_clocks
 from build_pytorch.smoke.script import ending
 
 ROUNDS: Final = 8

@@ -11,28 +11,25 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from posixpath import relpath
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import msgspec
 
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.console import counted
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_delete, plan_text, unreadable
-from build_pytorch.base.versions import numbers
+from build_pytorch.base.versions import numbers, order
 from build_pytorch.generate import flox_environments, matrix_reference, recipes, site_page
 from build_pytorch.generate.recipes import (
     release_nix,
     render_file,
     render_template,
 )
-from build_pytorch.hardware.choose import Chooser
-from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
+from build_pytorch.hardware.available import AvailableBuild, available_builds
 from build_pytorch.matrix.build_features import build_features
-from build_pytorch.matrix.compatibility import runs_on
-from build_pytorch.matrix.field_types import Platform
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.official_wheels import official_wheels
-from build_pytorch.matrix.tables import Release, Rule
+from build_pytorch.matrix.tables import Rule
 
 _REGION: Final = re.compile(
     r"<!-- begin generated: (?P<name>[a-z]+)[^\n]*-->\n(?P<body>.*?)"
@@ -55,7 +52,7 @@ def render(matrix: Matrix) -> dict[str, str]:
     releases = [_release(matrix, name) for name in matrix.releases]
     texts = {
         paths.RELEASES_DOC: render_file(matrix.root, "docs/releases.md.j2", releases=releases),
-        paths.CHOOSING_DOC: render_file(matrix.root, "docs/choosing.md.j2", **_choosing(matrix)),
+        paths.CHOOSING_DOC: render_file(matrix.root, "docs/choosing.md.j2", builds=_published()),
         paths.WHEELS_DOC: render_file(
             matrix.root, "docs/wheels.md.j2", wheels=official_wheels(), features=build_features()
         ),
@@ -219,75 +216,7 @@ def _applied_rules(variants: Sequence[Variant]) -> Iterator[tuple[Rule, str, int
         yield rules[name], rules[name].effect.words, number
 
 
-def _choosing(matrix: Matrix) -> dict[str, Any]:
-    """Return the facts of the decision tables for the template of docs/reference/choosing.md."""
-    used = {variant.gpu_key for variant in matrix.variants if not variant.impossible}
-    built = {key: gpu for key, gpu in matrix.gpus.items() if key in used}
-    chooser = Chooser(matrix)
-    return {
-        "wheels": official_wheels(),
-        "drivers": _oldest_drivers(matrix),
-        "gpus": [
-            (
-                *(gpu, platform, products, _chosen(chooser, platform, key)),
-                [
-                    name
-                    for name, own in built.items()
-                    if runs_on(own.capability, gpu.capability) == "compatible"
-                ],
-            )
-            for key, gpu in matrix.gpus.items()
-            for platform, products in gpu.hosts.items()
-        ],
-        "platforms": [
-            _platform(matrix, platform, _chosen(chooser, platform, None))
-            for platform in get_args(Platform)
-            if any(cpu.platform == platform for cpu in matrix.cpus.values())
-        ],
-    }
-
-
-def _oldest_drivers(matrix: Matrix) -> list[tuple[str, Release, str, list[str]]]:
-    """Return each release with the oldest driver of each of its GPU architectures."""
-    rows: dict[tuple[str, str], dict[str, None]] = {}
-    for variant in matrix.variants:
-        keys = rows.setdefault((variant.release_name, variant.driver), {})
-        keys[variant.gpu_key or "cpu"] = None
-    return [
-        (name, matrix.releases[name], driver or "none", list(keys))
-        for (name, driver), keys in rows.items()
-    ]
-
-
-def _chosen(chooser: Chooser, platform: str, gpu_key: str | None) -> str:
-    """Return the architectures of the best variants for a GPU or for none.
-
-    An architecture that is not built for all ISAs of the platform has them after it, "with" before.
-    With the newest driver, for CPUs of each class of the platform, the highest first.
-    """
-    matrix = chooser.matrix
-    capability = matrix.gpus[gpu_key].capability if gpu_key else None
-    gpus = (MachineGpu(index=0, name="GPU", capability=capability),) if capability else ()
-    found: dict[str, dict[str, None]] = {}
-    for cpu in site_page.cpu_classes(matrix):
-        if cpu.platform != platform:
-            continue
-        processor = Processor(flags=" ".join(cpu.flags))
-        machine = Machine(platform=platform, cpu=processor, gpus=gpus, driver="9999")
-        best = chooser.choose(machine).best
-        if best and bool(best.variant.gpu) is bool(gpus):
-            found.setdefault(best.variant.gpu_key or "", {})[best.variant.cpu_key] = None
-    every = {key for key, cpu in matrix.cpus.items() if cpu.platform == platform}
-    cells = [
-        (architecture or "cpu") + ("" if isas.keys() == every else f" with {', '.join(isas)}")
-        for architecture, isas in found.items()
-    ]
-    return "; ".join(cells) or "no variant"
-
-
-def _platform(matrix: Matrix, platform: str, cpu_only: str) -> dict[str, Any]:
-    """Return the ISAs of a platform, newest first, and a grep pattern for all of their flags."""
-    cpus = [(key, cpu) for key, cpu in matrix.cpus.items() if cpu.platform == platform]
-    cpus.sort(key=lambda item: -item[1].level)
-    flags = {flag for _, cpu in cpus for flag in cpu.cpuinfo}
-    return {"name": platform, "cpus": cpus, "flags": "|".join(sorted(flags)), "cpu_only": cpu_only}
+def _published() -> list[AvailableBuild]:
+    """Return the newest published build of each kind, the newest PyTorch first."""
+    newest = {(it.who, it.index, it.platform, it.cuda, it.code): it for it in available_builds()}
+    return sorted(newest.values(), key=lambda it: order(it.version), reverse=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -19,15 +19,15 @@ from msgspec import Struct
 from build_pytorch.base import digest
 from build_pytorch.base.versions import numbers
 from build_pytorch.generate.recipes import render_template, template_source
-from build_pytorch.hardware import explain
-from build_pytorch.hardware.choice import Choice, ChosenBuild
-from build_pytorch.hardware.choose import Chooser
-from build_pytorch.hardware.possible import PossibleVariants
+from build_pytorch.hardware.available import available_builds
+from build_pytorch.hardware.choose import Choice, choose
+from build_pytorch.hardware.own_builds import group_lines, id_of
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
+from build_pytorch.hardware.verdict import FIRST_DRIVER
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import compiles
-from build_pytorch.matrix.matrix_lines import lines_for
 from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture
 
 
 class State(NamedTuple):
@@ -59,7 +59,7 @@ class CpuClass(Struct, frozen=True):
 
 
 class Card(NamedTuple):
-    """One part of an answer. `kind` is best, wheel, ideal or note, and a class of page.css."""
+    """One part of an answer. `kind` is now, or, build or note, and a class of page.css."""
 
     kind: str
     name: str
@@ -94,8 +94,7 @@ def render(matrix: Matrix, states: Mapping[str, State] = MappingProxyType({})) -
     """
     from markupsafe import Markup  # slow to import
 
-    possible = PossibleVariants(matrix, None)
-    grids = [_grid(possible, name, states) for name in matrix.releases]
+    grids = [_grid(matrix, name, states) for name in matrix.releases]
     cells = [cell for grid in grids for *_, row in grid.rows for cell in row]
     used = {cell.state for cell in cells}
     answers = Answers(matrix)
@@ -138,18 +137,19 @@ class Answers:
     """
 
     def __init__(self, matrix: Matrix) -> None:
-        self._chooser = Chooser(matrix)
+        self._matrix = matrix
         self.cpus = cpu_classes(matrix)
         known = known_hardware.load()
-        architectures = self._chooser.possible.gpus.values()
+        architectures = _architectures(matrix).values()
         by_capability = {gpu.capability: gpu for gpu in architectures}
         self.gpus: dict[str, str] = {}
         for key in sorted(by_capability, key=numbers, reverse=True):
             self.gpus[key] = f"{', '.join(by_capability[key].products)} ({key})"
         self.gpus["none"] = "none, or not of NVIDIA"
-        needed = {gpu.driver for gpu in architectures} | {it.driver for it in known.cuda.values()}
-        needed |= {variant.driver for variant in matrix.variants}
-        steps = sorted(filter(None, needed), key=numbers)
+        needed = {gpu.driver for gpu in architectures if gpu.driver} | {*FIRST_DRIVER.values()}
+        needed |= {build.driver for build in available_builds() if build.cuda}
+        needed |= {variant.driver for variant in matrix.variants if variant.driver}
+        steps = sorted(needed, key=numbers)
         bundled = {it.bundled: f" (CUDA {version})" for version, it in known.cuda.items()}
         self.drivers = {"": "not known, or none yet"}
         self.drivers |= {it: f"{it} or newer{bundled.get(it, '')}" for it in reversed(steps)}
@@ -157,24 +157,30 @@ class Answers:
         self._cards: dict[Card, int] = {}
         self._answers: dict[tuple[str, tuple[int, ...]], int] = {}
         self.table = {
-            gpu: {
-                cpu.key: [self._answer(gpu, cpu, driver) for driver in self.drivers]
-                for cpu in self.cpus
-            }
+            gpu: {cpu.key: self._answers_of(gpu, cpu, by_capability.get(gpu)) for cpu in self.cpus}
             for gpu in self.gpus
         }
 
-    def _answer(self, gpu: str, cpu: CpuClass, driver: str) -> int:
-        """Return the number of the answer for a machine that stands for a line of each list."""
-        gpus = () if gpu == "none" else (MachineGpu(index=0, name="this GPU", capability=gpu),)
-        processor = Processor(flags=" ".join(cpu.flags))
-        machine = Machine(
-            platform=cpu.platform, cpu=processor, gpus=gpus, driver=(gpus and driver) or None
-        )
-        choice = self._chooser.choose(machine)
-        cards = tuple(self._cards.setdefault(it, len(self._cards)) for it in cards_of(choice))
-        name = choice.first.variant.id if choice.first else ""
-        return self._answers.setdefault((name, cards), len(self._answers))
+    def _answers_of(self, gpu: str, cpu: CpuClass, known: GpuArchitecture | None) -> list[int]:
+        """Return the numbers of the answers for each driver."""
+        if known and cpu.platform not in known.hosts:
+            text = f"{gpu} is known on {' and '.join(known.hosts)} only"
+            return [self._number("", [Card("note", "No such machine", (text,))])] * len(
+                self.drivers
+            )
+        found = []
+        for driver in self.drivers if known else ("",):
+            own = (MachineGpu(index=0, name="this GPU", capability=gpu),) if known else ()
+            processor = Processor(flags=" ".join(cpu.flags))
+            machine = Machine(platform=cpu.platform, cpu=processor, gpus=own, driver=driver or None)
+            choice = choose(self._matrix, machine)
+            found.append(self._number(choice.build.variant, cards_of(choice)))
+        return found if known else found * len(self.drivers)
+
+    def _number(self, name: str, cards: list[Card]) -> int:
+        """Return the number of an answer: a variant to mark, and cards."""
+        numbered = tuple(self._cards.setdefault(card, len(self._cards)) for card in cards)
+        return self._answers.setdefault((name, numbered), len(self._answers))
 
     def data(self, cells: Iterable[Cell]) -> dict[str, Any]:
         """Return the table as JSON: number of the answer by GPU, CPU and place of the driver.
@@ -202,93 +208,81 @@ class Answers:
 
 
 def cards_of(choice: Choice) -> list[Card]:
-    """Return what `invoke recommend` shows of a choice, in short."""
-    wheel, builds = choice.wheel, list(_builds(choice))
-    texts = (wheel.code, *wheel.limits) if wheel else ()
-    wheels = [Card("wheel", wheel.title, texts, wheel.command)] if wheel else []
-    return [*wheels, *builds] if choice.is_wheel_first else [*builds, *wheels]
+    """Return the Now and Build lines of `invoke recommend`, and what is said beside them."""
+    kinds = ("now", *["or"] * len(choice.now))
+    cards = [
+        Card(kind, "", tuple(it.says.split("; ")), it.command)
+        for kind, it in zip(kinds, choice.now, strict=False)
+    ]
+    notes = {"GPU": choice.unused, "Driver": choice.update}
+    cards += [Card("note", name, (text,)) for name, text in notes.items() if text]
+    build = choice.build
+    if not build.has_reason:
+        return [*cards, Card("build", "", (build.says,))]
+    command = build.lines or f"invoke build {build.variant}"
+    texts = (build.says, *([ADD] if build.lines else []))
+    return [*cards, Card("build", build.variant, texts, command)]
 
 
-def _builds(choice: Choice) -> Iterator[Card]:
-    """Yield the builds of a choice, with the driver that they wait for, or why there is none."""
-    best, first, better, update = choice.best, choice.first, choice.better, choice.update
-    if choice.ideal and choice.ideal.unused and not (update or (better and better.gpus)):
-        why = choice.ideal.why_unused
-        yield Card("note", "", (f"{why[0].upper()}{why[1:]}",))
-    if update and first is not best:
-        yield Card("note", "", (f"First {update.says}",))
-    if first is None:
-        own = [it for answer in choice.answers for it in answer.reasons if it.kind != "platform"]
-        reasons = explain.joined((reason.subject, reason.text) for reason in own)
-        yield Card("note", "No variant runs here", tuple(f"{it}: {why}" for it, why in reasons))
-    elif best and first is not best:
-        yield _build("best", first, f"until then {best.variant.id}; {best.reason}")
-    elif update and first is best:
-        yield _build("best", first, f"better: {update.says}, then {update.build.variant.id}")
-    else:
-        yield _build("best", first)
-    if better:
-        yield _build("ideal", better)
+def _architectures(matrix: Matrix) -> dict[str, GpuArchitecture]:
+    return {**known_hardware.load().gpu, **matrix.gpus}
 
 
-def _build(kind: str, build: ChosenBuild, *more: str) -> Card:
-    variant = build.variant
-    on = f"on CUDA {variant.cuda.version}" if variant.cuda else "without CUDA"
-    texts = [f"PyTorch {variant.version} {on}", *build.reason.split("; "), *build.doubts, *more]
-    if build.is_in_matrix:
-        return Card(kind, variant.id, tuple(texts), f"invoke build {variant.id}")
-    made = (f"not in the matrix; {build.command} makes its release",) if build.command else ()
-    return Card(kind, variant.id, (*texts, *made, *([ADD] if build.lines else [])), build.lines)
+def _isas(matrix: Matrix) -> dict[str, CpuIsa]:
+    return {**known_hardware.load().cpu, **matrix.cpus}
 
 
-def _grid(possible: PossibleVariants, name: str, states: Mapping[str, State]) -> Grid:
+def _grid(matrix: Matrix, name: str, states: Mapping[str, State]) -> Grid:
     """Return the grid of a release.
 
     It has all architectures of the matrix, the newest first; of a nightly, only its own.
     """
-    matrix = possible.matrix
-    release = matrix.releases[name]
-    variants = [variant for variant in matrix.of_release(name) if not variant.is_wrapper]
+    release, isas = matrix.releases[name], _isas(matrix)
+    variants = {(it.gpu_key, it.cpu_key): it for it in matrix.of_release(name) if not it.is_wrapper}
     by_capability = sorted(matrix.gpus, key=lambda key: numbers(matrix.gpus[key].capability))
     keys: list[str | None] = [*reversed(by_capability), None]
     if release.torch.is_nightly:
-        keys = [key for key in keys if any(variant.gpu_key == key for variant in variants)]
-    used = {variant.cpu_key for variant in variants}
-    columns = [
-        key for key, cpu in possible.cpus.items() if key in used or "darwin" not in cpu.platform
-    ]
+        keys = [key for key in keys if any(gpu == key for gpu, _ in variants)]
+    used = {cpu for _, cpu in variants}
+    columns = [key for key, isa in isas.items() if key in used or "darwin" not in isa.platform]
     on = f"CUDA {release.cuda.version}" if release.cuda else "no CUDA"
     title = f"PyTorch {release.torch.version}, {on}, Python {release.python.version}"
     rows = []
     for key in keys:
         products = ", ".join(matrix.gpus[key].products) if key else "CPU-only"
-        cells = [_cell(possible, possible.variant(name, key, cpu), states) for cpu in columns]
+        cells = []
+        for isa in columns:
+            variant = variants.get((key, isa))
+            cells.append(_cell(variant, states) if variant else _absent(matrix, name, key, isa))
         rows.append((key or "cpu", products, cells))
     return Grid(name, title, columns, rows)
 
 
-def _cell(possible: PossibleVariants, variant: Variant, states: Mapping[str, State]) -> Cell:
-    """Return the cell of a variant, which need not exist."""
-    gpu, cuda, name = variant.gpu, variant.cuda, variant.id
-    build = f"invoke build {name}"
-    if possible.is_existing(variant):
-        if variant.impossible:
-            return Cell(name, states.get(name, NO_HOST), variant.impossible, build)
-        text = f"{variant.gpu_label or 'no GPU'}, {variant.cpu.title}"
-        needs = f"; driver {variant.driver} or newer" if variant.driver else ""
-        return Cell(name, states.get(name, RECIPE), text + needs, build)
-    if gpu and not compiles(cuda, gpu):
+def _cell(variant: Variant, states: Mapping[str, State]) -> Cell:
+    """Return the cell of a variant of the matrix."""
+    name, why = variant.id, variant.impossible
+    needs = f"; driver {variant.driver} or newer" if variant.driver else ""
+    text = why or f"{variant.gpu_label or 'no GPU'}, {variant.cpu.title}{needs}"
+    state = states.get(name, NO_HOST if why else RECIPE)
+    return Cell(name, state, text, f"invoke build {name}")
+
+
+def _absent(matrix: Matrix, release: str, gpu: str | None, isa: str) -> Cell:
+    """Return the cell of a variant that the matrix lacks: how to add it, or why it cannot exist."""
+    name, platform = id_of(matrix, release, gpu, isa), _isas(matrix)[isa].platform
+    cuda = matrix.releases[release].cuda
+    if gpu and not compiles(cuda, matrix.gpus[gpu]):
         whose = f"CUDA {cuda.version}" if cuda else "a release without CUDA"
-        return Cell(name, ABSENT, f"{whose} does not compile for {gpu.capability}", "")
-    if variant.impossible:
-        return Cell(name, ABSENT, variant.impossible, "")
-    return Cell(name, ABSENT, ADD, lines_for(possible.matrix, variant))
+        text = f"{whose} does not compile for {matrix.gpus[gpu].capability}"
+        return Cell(name, ABSENT, text, "")
+    if gpu and platform not in matrix.gpus[gpu].hosts:
+        return Cell(name, ABSENT, f"no {platform} machine has {gpu.upper()}", "")
+    return Cell(name, ABSENT, ADD, group_lines(release, gpu, isa, platform))
 
 
 def cpu_classes(matrix: Matrix) -> list[CpuClass]:
     """Return the classes of CPUs, of each platform the highest ISA first."""
-    known = known_hardware.load()
-    isas = {**known.cpu, **matrix.cpus}
+    known, isas = known_hardware.load(), _isas(matrix)
     found = []
     for platform in dict.fromkeys(isa.platform for isa in isas.values()):
         here = {key: isa for key, isa in isas.items() if isa.platform == platform}

@@ -1,174 +1,118 @@
-"""The machine that the options of `recommend` and `doctor` describe."""
+"""The machine that a person names: `--gpu "RTX 4090" --cpu zen4 --driver 550`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from build_pytorch.base.console import visible
 from build_pytorch.base.errors import BuildPytorchError, near_miss
-from build_pytorch.hardware import saved_machines
+from build_pytorch.hardware import detect, saved_machines
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
-from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Matrix
 
-_WIDTH: Final = 36
-"""Maximum width of a quoted value, in characters."""
-_LONGEST: Final = 200
-"""Maximum length of a GPU's name."""
-_LAST_GPU: Final = 1023
-_NO_DRIVER: Final = {"none", "unknown", "?", "-"}
+_QUOTED: Final = 36  #: characters of a wrong value in an error
+_LONGEST: Final = 200  #: characters of a name that is looked for
 
 
 def described_machine(
-    matrix: Matrix, file: str = "", gpu: Sequence[str] = (), cpu: str = "", driver: str = ""
-) -> tuple[Machine, int | None]:
-    """Return the machine of a file, or this one, changed by words, and the GPU that counts.
+    matrix: Matrix, *, file: str = "", gpu: str = "", cpu: str = "", driver: str = ""
+) -> Machine:
+    """Return this machine, that of a file (`-`: standard input), or one with the parts named.
 
-    `gpu` are names or capabilities, or one number of a GPU of the machine; the GPU that counts is
-    such a number, None for all. Raises BuildPytorchError.
+    `gpu` are names or capabilities with commas, `none`, or the number of one GPU of the machine.
+    A GPU that exists in ARM machines only brings their CPU. Raises BuildPytorchError.
     """
-    numbers = [word for word in gpu if _is_index(word)]
-    names = [word for word in gpu if not _is_index(word)]
-    if numbers and (names or len(numbers) > 1):
-        raise BuildPytorchError("--gpu: give one number of this machine, or names of GPUs")
-    machine = Machine(platform="x86_64-linux", cpu=Processor(flags=""))
+    names = [word.strip()[:_LONGEST] for word in gpu.split(",")] if gpu else []
+    if names and not (cpu or file):
+        cpu = _cpu_beside(names)
     if file:
         machine = saved_machines.load(Path(file))
-    elif not cpu:
-        from build_pytorch.hardware import detect  # loads the module of NVML
-
-        here = detect.this_machine()
-        cpu = "" if here.platform.startswith("aarch64-") else _cpu_beside(names)
-        machine = machine if cpu else here  # with another CPU nothing of this machine matters
-    changes: dict[str, Any] = {}
+    elif cpu:
+        machine = Machine(platform="", cpu=Processor(flags=""))
+    else:
+        machine = detect.this_machine()
     if cpu:
-        changes |= _cpu(cpu, matrix)
+        platform, processor = _cpu(cpu[:_LONGEST], matrix)
+        machine = replace(machine, platform=platform, cpu=processor)
     if driver:
-        changes |= _driver(driver)
-    if names:
-        host = changes.get("platform", machine.platform)
-        what = f"--cpu {cpu}" if cpu else "the machine"
-        named = [] if all(map(_is_none, names)) else names
-        flags = changes["cpu"].flags.split() if cpu else []
-        gpus = [_gpu(name, index, host, what, flags) for index, name in enumerate(named)]
-        changes["gpus"] = tuple(it for it in gpus if isinstance(it, MachineGpu))
-        changes["other_gpus"] = tuple(it for it in gpus if isinstance(it, str))
-        changes["notes"] = ()
-    number = int(numbers[0]) if numbers else None
-    return msgspec.structs.replace(machine, **changes), number
+        machine = _with_driver(machine, driver)
+    if len(names) == 1 and names[0].isdecimal() and len(names[0]) <= len("99"):
+        gpus = tuple(it for it in machine.gpus if it.index == int(names[0]))
+        known = ", ".join(str(it.index) for it in machine.gpus) or "none"
+        if not gpus:
+            raise _unknown("gpu", names[0], f"; the GPUs of the machine: {known}")
+        machine = replace(machine, gpus=gpus)
+    elif names:
+        named = [it for it in names if not known_hardware.NO_GPU.fullmatch(it.lower())]
+        found = [_gpu(name, index, machine.platform) for index, name in enumerate(named)]
+        gpus = tuple(it for it in found if isinstance(it, MachineGpu))
+        others = tuple(it for it in found if isinstance(it, str))
+        machine = replace(machine, gpus=gpus, other_gpus=others, notes=())
+    return machine
 
 
 def _unknown(option: str, found: str, fix: str) -> BuildPytorchError:
-    return BuildPytorchError(f'--{option}: found "{visible(found[:_WIDTH])}"{fix}')
+    return BuildPytorchError(f'--{option}: found "{visible(found[:_QUOTED])}"{fix}')
 
 
-def _cpu(name: str, matrix: Matrix) -> dict[str, Any]:
-    """Return platform and CPU of an ISA, or of a generation or a name of CPUs."""
+def _cpu_beside(gpus: list[str]) -> str:
+    """Return the processor beside GPUs that exist in ARM machines only, or an empty text."""
     known = known_hardware.load()
-    isas = {**known.cpu, **matrix.cpus}
-    wanted = known_hardware.squashed(name)
-    titles = {known_hardware.squashed(it): key for key in isas for it in (key, isas[key].title)}
-    processor = None if wanted in titles else known.processor_named(name[:_LONGEST])
-    if processor and not processor.isa:
-        cpu = Processor(model=processor.title, flags=processor.flags)
-        return {"platform": processor.platform, "cpu": cpu}
-    isa = isas.get((processor and processor.isa) or titles.get(wanted, ""))
-    if isa is None:
-        hint = near_miss(name, isas) or f"; allowed: {', '.join(isas)}, or a name such as 'Zen 4'"
-        raise _unknown("cpu", name, hint)
-    # CPUs with an ISA of these have the lower ones of their platform as well.
-    below = [it for it in isas.values() if it.platform == isa.platform and it.level <= isa.level]
-    flags = dict.fromkeys(flag for it in below for flag in it.cpuinfo)
-    model = processor.title if processor else f"a CPU with {isa.title}"
-    return {"platform": isa.platform, "cpu": Processor(model=model, flags=" ".join(flags))}
-
-
-def _cpu_beside(gpus: Iterable[str]) -> str:
-    """Return the known processor beside GPUs that exist in ARM machines only, or an empty text."""
-    known = known_hardware.load()
-    found = (known.gpu_meant(name[:_LONGEST]) for name in gpus)
+    found = (known.gpu_meant(name) for name in gpus)
     beside = (known.arm_processor(it[0], it[2]) for it in found if it and it[2])
     return next(filter(None, beside), "")
 
 
-def _is_none(name: str) -> bool:
-    return known_hardware.NO_GPU.fullmatch(name.strip().lower()) is not None
+def _cpu(name: str, matrix: Matrix) -> tuple[str, Processor]:
+    """Return platform and CPU of an ISA, or of a generation or a name of CPUs."""
+    known = known_hardware.load()
+    isas = {**known.cpu, **matrix.cpus}
+    processor = None if name in isas else known.processor_named(name)
+    if processor and not processor.isa:
+        return processor.platform, Processor(model=name, flags=processor.flags)
+    isa = isas.get(processor.isa if processor and processor.isa else name)
+    if isa is None:
+        allowed = f"; allowed: {', '.join(isas)}, or a name such as 'Zen 4' or 'Xeon Gold 6148'"
+        raise _unknown("cpu", name, near_miss(name.lower(), [*isas, *known.processor]) or allowed)
+    # CPUs with an ISA of these have the lower ones of their platform as well.
+    below = [it for it in isas.values() if it.platform == isa.platform and it.level <= isa.level]
+    flags = dict.fromkeys(flag for it in below for flag in it.cpuinfo)
+    model = name if processor else isa.title
+    return isa.platform, Processor(model=model, flags=" ".join(flags))
 
 
-def _gpu(name: str, index: int, platform: str, host: str, flags: Sequence[str]) -> MachineGpu | str:
-    """Return the GPU of a name or capability; one of another vendor as its name.
-
-    Raises BuildPytorchError for an unknown one, and for one that is built together with an ARM CPU
-    where `host`, which is named in the error, has another platform, or `flags` of a higher ISA.
-    """
-    known, short = known_hardware.load(), name[:_LONGEST]
-    found = known.gpu_meant(short)
+def _gpu(name: str, index: int, platform: str) -> MachineGpu | str:
+    """Return the GPU of a name or capability; one of another vendor as its name."""
+    known = known_hardware.load()
+    found = known.gpu_meant(name)
+    if found is None and known.other_vendor(name):
+        return name
     if found is None:
-        if known.other_vendor(short):
-            return short
+        like = " or ".join(known.gpus_like(name))
         fix = "give its compute capability, such as 8.9, or a name such as 'RTX 4090'"
-        if like := known.gpus_like(short):
-            fix = f"did you mean {' or '.join(like)}?"
+        fix = f"did you mean {like}?" if like else fix
         raise _unknown("gpu", name, f", an unknown GPU; {fix}")
-    # A card fits into any machine; a GPU that exists on ARM only shares a package with its CPU.
     title, capability, product = found
-    processor = known.arm_processor(title, product) if product else None
-    if processor is not None and not platform.startswith("aarch64-"):
-        isa = f": --cpu {known.processor[processor].isa}" if processor else " with --cpu"
-        raise BuildPytorchError(
-            f"--gpu: {visible(name[:_WIDTH])} exists on aarch64-linux only, and {host} is "
-            f"{platform}; give the CPU of its machine{isa}"
-        )
-    if (higher := _higher_isa(processor, flags)) and processor:
-        own = known.processor[processor]
-        raise BuildPytorchError(
-            f"--gpu: {visible(name[:_WIDTH])} is built together with a CPU that has {own.isa}, and "
-            f"{host} has {higher}; give --cpu {processor}"
-        )
+    if product and known.arm_processor(title, product) is not None and "aarch64" not in platform:
+        what = f", which exists on aarch64-linux only, and the machine is {platform}"
+        raise _unknown("gpu", name, what)
     return MachineGpu(index=index, name=title, capability=capability)
 
 
-def _higher_isa(processor: str | None, flags: Sequence[str]) -> str:
-    """Return an ISA that flags have and a known processor lacks, or an empty text."""
-    known = known_hardware.load()
-    isa = processor and known.processor[processor].isa
-    level, platform = (known.cpu[isa].level, known.cpu[isa].platform) if isa else (0, "")
-    return next(
-        (
-            key
-            for key, it in known.cpu.items()
-            if it.platform == platform and it.level > level and not missing_cpu_flags(it, flags)
-        ),
-        "",
-    )
-
-
-def _is_index(word: str) -> bool:
-    """Return whether a value is the number of a GPU. `4090` is a name: no number is that high.
-
-    Raises BuildPytorchError for any other number above the highest.
-    """
-    if not word.isdecimal():
-        return False
-    is_high = len(word) > len(str(_LAST_GPU)) or int(word) > _LAST_GPU
-    if is_high and len(word) != len("4090"):
-        raise _unknown("gpu", word, f"; allowed: a number from 0 to {_LAST_GPU}, or a name")
-    return not is_high
-
-
-def _driver(text: str) -> dict[str, Any]:
-    """Return the driver of an option; a CUDA version is the newest one that the driver supports."""
-    if text.lower() in _NO_DRIVER:
-        return {"driver": None, "cuda": None}
+def _with_driver(machine: Machine, text: str) -> Machine:
+    """Return a machine with a driver, or with one by the newest CUDA that it supports."""
+    if text.lower() in {"none", "unknown"}:
+        return replace(machine, driver=None, cuda=None)
     if known_hardware.CUDA_NUMBER.fullmatch(text):
-        return {"driver": None, "cuda": text}
+        return replace(machine, driver=None, cuda=text)
     try:
-        return {"driver": msgspec.convert(text, saved_machines.DriverOrBranch), "cuda": None}
+        driver = msgspec.convert(text, saved_machines.DriverOrBranch)
     except msgspec.ValidationError:
-        allowed = "; allowed: a driver version such as 550 or 580.65.06"
+        allowed = "; allowed: a driver version such as 550 or 580.65.06, or a CUDA such as 12.8"
         raise _unknown("driver", text, allowed) from None
+    return replace(machine, driver=driver, cuda=None)

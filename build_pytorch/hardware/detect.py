@@ -1,4 +1,4 @@
-"""Detect this machine: CPU, NVIDIA GPUs, driver, platform, memory.
+"""Detect this machine: CPU, NVIDIA GPUs, driver, platform, memory, and what a person has.
 
 Nothing here raises: what cannot be detected becomes a note of the machine.
 """
@@ -9,18 +9,20 @@ import contextlib
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator
+import shutil
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pynvml
 
+from build_pytorch.hardware.choose import Person
 from build_pytorch.hardware.saved_machines import Bytes, Driver, Machine, MachineGpu, Processor
 from build_pytorch.matrix.field_types import Capability, CudaVersion
 
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 """Machine names of macOS, BSD and Windows -> the ones that Nix and Linux use."""
+_TOOLS: Final = ("uv", "flox", "pixi", "mamba", "conda", "nix-shell")
 
 
 class NvmlFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,17 +34,31 @@ class NvmlFacts(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+def person_here() -> Person:
+    """Return the programs on PATH that install packages, and the version of an active Python."""
+    tools = {name for name in _TOOLS if shutil.which(name)}
+    if tools & {"pixi", "mamba"}:
+        tools.add("conda")
+    active = Path(os.environ.get("VIRTUAL_ENV", "/nonexistent"))
+    version = re.search(r"(?m)^version\w* *= *(\d+\.\d+)", file_text(active / "pyvenv.cfg"))
+    return Person(tools=frozenset(tools), python=version[1] if version else "")
+
+
 def this_machine(root: Path = Path("/")) -> Machine:
     """Describe this machine. `root` is the folder of its proc, sys and run."""
     cpuinfo = file_text(root / "proc/cpuinfo")
-    cpu = parse_cpuinfo(cpuinfo)
-    nvml = read_nvml()
+    cpu, nvml = parse_cpuinfo(cpuinfo), read_nvml()
     notes = list(nvml.notes)
     if not cpu.flags:
         why = "lists no CPU flags" if cpuinfo else "cannot be read"
         notes.append(f"/proc/cpuinfo {why}: the CPU's features are unknown")
-    if not nvml.gpus and (unreachable := _unreachable_gpus(root)):
-        notes.append(unreachable)
+    if not nvml.gpus and _pci_devices(root, "0x10de", "0x03"):
+        marks = (root / ".dockerenv", root / "run/.containerenv")
+        is_container = "KUBERNETES_SERVICE_HOST" in os.environ or any(it.exists() for it in marks)
+        fix = "start the container with its GPUs (--gpus all)" * is_container
+        notes.append(f"an NVIDIA GPU is on the PCI bus: {fix or 'install the NVIDIA driver'}")
+    # 0x12: processing accelerators, which is what an Instinct is on the PCI bus.
+    others = [*_pci_devices(root, "0x1002", "0x03"), *_pci_devices(root, "0x1002", "0x12")]
     kernel = file_text(root / "proc/sys/kernel/osrelease").lower()
     uname = platform.uname()  # an emulated Python (Rosetta, qemu) reports the emulated machine
     machine = uname.machine.lower()
@@ -54,7 +70,7 @@ def this_machine(root: Path = Path("/")) -> Machine:
         driver=nvml.driver,
         cuda=nvml.cuda,
         memory=_valid(int(memory[1]) << 10, Bytes) if memory else None,
-        other_gpus=tuple(_others(root)),
+        other_gpus=tuple(f"AMD GPU 1002:{number}" for number in others),
         is_wsl="microsoft" in kernel and "wsl" in kernel,
         notes=tuple(notes),
     )
@@ -66,19 +82,27 @@ def parse_cpuinfo(text: str) -> Processor:
     Only flags that every processor has are kept, because a program may run on any of them (big and
     little cores, sockets of two kinds). ARM gives numbers in place of vendor and model names.
     """
-    blocks = [_fields(block) for block in re.split(r"\n\s*\n", text)]
-    processors = [block for block in blocks if "processor" in block]
-    lists = [(block.get("flags") or block.get("Features") or "").split() for block in processors]
-    first, *others = lists or [[]]
-    shared = set(first).intersection(*others)
-    sockets = {block["physical id"] for block in processors if "physical id" in block}
+    blocks = []
+    for block in re.split(r"\n\s*\n", text):
+        pairs = (line.partition(":") for line in block.splitlines())
+        fields = {key.strip(): value.strip() for key, _, value in pairs}
+        blocks += [fields] if "processor" in fields else []
+    flags = [(it.get("flags") or it.get("Features") or "").split() for it in blocks] or [[]]
+    sockets = {block["physical id"] for block in blocks if "physical id" in block}
     return Processor(
-        vendor=_named(processors, "vendor_id", "CPU implementer"),
-        model=_named(processors, "model name", "CPU part"),
-        flags=" ".join(flag for flag in dict.fromkeys(first) if flag in shared),
-        processors=len(processors) or None,
+        vendor=_names(blocks, "vendor_id", "CPU implementer"),
+        model=_names(blocks, "model name", "CPU part"),
+        flags=" ".join(it for it in dict.fromkeys(flags[0]) if all(it in own for own in flags)),
+        processors=len(blocks) or None,
         sockets=len(sockets) or None,
     )
+
+
+def _names(blocks: list[dict[str, str]], x86: str, arm: str) -> str | None:
+    """Return the distinct values of a field: `part 0xd85 + part 0xd87` for ARM's `CPU part`."""
+    kind = arm.removeprefix("CPU ")
+    names = [it.get(x86) or (f"{kind} {it[arm]}" if it.get(arm) else "") for it in blocks]
+    return _clean(" + ".join(dict.fromkeys(filter(None, names))))
 
 
 def read_nvml() -> NvmlFacts:
@@ -106,100 +130,29 @@ def read_nvml() -> NvmlFacts:
             pynvml.nvmlShutdown()
 
 
-class GpuClocks(msgspec.Struct, frozen=True, kw_only=True):
-    """What slows a GPU down now, its clock in MHz and its free memory in bytes; 0: unknown."""
-
-    throttled: tuple[str, ...] = ()
-    clock: int = 0
-    free: int = 0
-
-
-_THROTTLED: Final = {
-    "heat": pynvml.nvmlClocksEventReasonSwThermalSlowdown
-    | pynvml.nvmlClocksEventReasonHwThermalSlowdown,
-    "hardware": pynvml.nvmlClocksEventReasonHwSlowdown,
-    "power brake": pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown,
-}
-"""Reasons of NVML that come and go. The power cap is not one: large products always reach it."""
-
-
-def gpu_clocks(index: int) -> GpuClocks:
-    """Read the clock of a GPU and why it is lower than it could be."""
-    try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
-        return GpuClocks(
-            throttled=tuple(name for name, bits in _THROTTLED.items() if reasons & bits),
-            clock=int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
-            free=int(pynvml.nvmlDeviceGetMemoryInfo(handle).free),
-        )
-    except pynvml.NVMLError:
-        return GpuClocks()
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
-
-
 def _gpu(index: int) -> MachineGpu:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
     memory = None
     with contextlib.suppress(pynvml.NVMLError):  # not supported if it shares the CPU's memory
         memory = _valid(int(pynvml.nvmlDeviceGetMemoryInfo(handle).total), Bytes)
-    return MachineGpu(
-        index=index,
-        name=_clean(pynvml.nvmlDeviceGetName(handle)) or "a GPU without a name",
-        capability=_valid(f"{major}.{minor}", Capability),
-        memory=memory,
-    )
+    name = _clean(pynvml.nvmlDeviceGetName(handle)) or "a GPU without a name"
+    capability = _valid(f"{major}.{minor}", Capability)
+    return MachineGpu(index=index, name=name, capability=capability, memory=memory)
 
 
-def _unreachable_gpus(root: Path) -> str:
-    """Return the number of NVIDIA GPUs on the PCI bus, with what to do; empty if there is none.
+def _pci_devices(root: Path, vendor: str, kind: str) -> list[str]:
+    """Return the PCI devices of a vendor and a class (0x03: display controllers) by their numbers.
 
     A container sees all PCI devices of its host in /sys.
     """
-    gpus = _pci_devices(root, "0x10de", "0x03")
-    if not gpus:
-        return ""
-    found = "1 NVIDIA GPU is" if len(gpus) == 1 else f"{len(gpus)} NVIDIA GPUs are"
-    marks = (root / ".dockerenv", root / "run/.containerenv")
-    fix = "install the NVIDIA driver"
-    if any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ:
-        fix = "start the container with its GPUs (--gpus all)"
-    return f"{found} on the PCI bus: {fix}"
-
-
-def _others(root: Path) -> Iterator[str]:
-    """Yield the AMD GPUs on the PCI bus, with the numbers of their models."""
-    amd = "0x1002"
-    # 0x12: processing accelerators, which is what an Instinct is on the PCI bus.
-    for device in _pci_devices(root, amd, "0x03") + _pci_devices(root, amd, "0x12"):
-        number = file_text(device / "device").strip().removeprefix("0x")
-        yield f"AMD GPU 1002:{number}" if re.fullmatch("[0-9a-f]{4}", number) else "AMD GPU"
-
-
-def _pci_devices(root: Path, vendor: str, kind: str) -> list[Path]:
-    """Return the PCI devices of a vendor and a class: 0x03 are display controllers."""
-    return [
-        device
-        for device in sorted((root / "sys/bus/pci/devices").glob("*"))
-        if file_text(device / "vendor").strip() == vendor
-        and file_text(device / "class").startswith(kind)
-    ]
-
-
-def _fields(block: str) -> dict[str, str]:
-    pairs = (line.partition(":") for line in block.splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}
-
-
-def _named(processors: Iterable[dict[str, str]], x86: str, arm: str) -> str | None:
-    """Return the distinct values of a field: `part 0xd85 + part 0xd87` for ARM's `CPU part`."""
-    kind = arm.removeprefix("CPU ")
-    names = [it.get(x86) or (f"{kind} {it[arm]}" if it.get(arm) else "") for it in processors]
-    return _clean(" + ".join(dict.fromkeys(filter(None, names))))
+    found = []
+    for device in sorted((root / "sys/bus/pci/devices").glob("*")):
+        is_of_kind = file_text(device / "class").startswith(kind)
+        if is_of_kind and file_text(device / "vendor").strip() == vendor:
+            number = file_text(device / "device").strip().removeprefix("0x")
+            found.append(number if re.fullmatch("[0-9a-f]{4}", number) else "unknown")
+    return found
 
 
 def _clean(text: str) -> str | None:

@@ -1,213 +1,152 @@
-"""Judge an installed torch on a machine, with the command that repairs what is wrong. Pure."""
+"""Judge the torch that a Python has: the same choice, asked of what is installed."""
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal, get_args
+from pathlib import Path
+from typing import Annotated, Final, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
-from build_pytorch.base.console import quoted
-from build_pytorch.hardware.choice import Choice
-from build_pytorch.hardware.saved_machines import Machine, MachineGpu
-from build_pytorch.hardware.verdicts import Obstacle, driver_limit
-from build_pytorch.hardware.wheels import wheel_need
-from build_pytorch.matrix import official_wheels
-from build_pytorch.matrix.build_features import lacking, seen, wheel_like
-from build_pytorch.matrix.official_wheels import OfficialWheel
+from build_pytorch.base import files, foreign_json, installed_torch, process
+from build_pytorch.base.console import ProgressLine, quoted
+from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.base.versions import numbers, order
+from build_pytorch.hardware.available import AvailableBuild
+from build_pytorch.hardware.choose import Choice
+from build_pytorch.hardware.saved_machines import Machine
+from build_pytorch.hardware.verdict import judge
+from build_pytorch.matrix import known_hardware
 
-Verdict = Literal[
-    "right", "works, better available", "slow", "cannot run on this GPU", "cannot run"
-]
-"""From the best to the worst."""
-
-_FAST: Final = frozenset(
-    {"blas", "blas_threads", "onednn", "acl", "openmp", "fbgemm", "nnpack", "cudnn"}
-)
-"""Features without which operators are slow; without the others some do not exist."""
-
+_SECONDS: Final = 120.0
+"""Maximum time for the import of torch, which may come from a cold network file system."""
 _Text = Annotated[str, Meta(max_length=20000)]
 
 
-class TorchPackage(Struct, frozen=True):
-    """The metadata of an installed package `torch`."""
-
-    version: _Text
-    folder: _Text
-    installer: _Text
-
-
 class InstalledTorch(Struct, frozen=True, kw_only=True):
-    """Every torch that a Python finds; it imports the first."""
+    """Every torch that a Python finds, of which it imports the first, and what that reports."""
 
     python: _Text
     folders: tuple[_Text, ...]
-    packages: tuple[TorchPackage, ...]
-    conda: bool
-    """Whether conda installed a package pytorch."""
-    pip: bool = True
-    closed: bool = False
-    """Whether pip would refuse to install into this Python."""
-    visible_devices: _Text | None
-
-    def origin(self, folder: str) -> Literal["Nix", "Debian", "conda", "wheel", "source folder"]:
-        """Return where the torch of a folder comes from."""
-        if folder.startswith("/nix/store/"):
-            return "Nix"
-        if folder.startswith("/usr/lib/python3/dist-packages/"):
-            return "Debian"
-        installers = {each.installer for each in self.packages if each.folder == folder}
-        if "conda" in installers or (self.conda and not installers & {"pip", "uv"}):
-            return "conda"
-        return "wheel" if installers else "source folder"
-
-
-class ImportedTorch(Struct, frozen=True, kw_only=True):
-    """What a torch reports after its import, or the error. `problem`: why it cannot use CUDA."""
-
-    error: _Text = ""
+    installer: Literal["pip", "uv", "conda", "other"]  #: other: the system owns this Python
+    error: _Text = ""  #: of the import
     version: _Text = ""
-    folder: _Text = ""
     cuda: _Text | None = None
-    hip: _Text | None = None
-    codes: tuple[_Text, ...] = ()
-    config: _Text = ""
-    threads: _Text = ""
-    problem: _Text = ""
+    arch_list: tuple[_Text, ...] = ()
+    problem: _Text = ""  #: why it cannot use CUDA
 
 
 class DoctorFinding(Struct, frozen=True):
     """One thing that is not right, and the command that repairs it."""
 
-    verdict: Verdict
+    verdict: Literal["wrong", "works, but"]
     text: str
     command: str
 
 
-class Installation(Struct, frozen=True, kw_only=True):
-    """The torch of a Python on a machine, and what is chosen for that machine."""
+def ask(python: str) -> tuple[str, InstalledTorch]:
+    """Return the path of a Python, and what it says of its torch. Links are not resolved.
 
-    python: str
-    installed: InstalledTorch
-    torch: ImportedTorch
-    machine: Machine
-    choice: Choice
-
-    def install(self) -> str:
-        """Return the command that installs what the machine should have."""
-        wheel, best = self.choice.wheel, self.choice.best
-        if wheel is None or (self.machine.gpus and not wheel.runs_on):
-            build = best.variant if best else None
-            is_fitting = build and (build.gpu or not self.machine.gpus)
-            return f"invoke build {build.id}" if build and is_fitting else "invoke recommend"
-        return f"{self._installer()} {wheel.command.removeprefix('uv pip install ')}"
-
-    @property
-    def features(self) -> dict[str, str]:
-        """What the torch says of itself that is compiled in, each with its kind or version."""
-        texts = [f"{self.torch.config}\n{self.torch.threads}".encode()]
-        return seen(texts, "config") if "Build settings: " in self.torch.config else {}
-
-    @property
-    def wheel(self) -> OfficialWheel | None:
-        """The official wheel of the same version, if one was read."""
-        version = self.torch.version.partition("+")[0]
-        return wheel_like(version, self.machine.platform, self.torch.cuda or "")
-
-    def _installer(self) -> str:
-        """Return the beginning of the command; only pip and uv change what they installed."""
-        python, installed = quoted(self.python), self.installed
-        folder = self.torch.folder or next(iter(installed.folders), "")
-        if installed.closed or (folder and installed.origin(folder) != "wheel"):
-            return "python3 -m venv torch-env && torch-env/bin/pip install"
-        if not installed.pip or any(each.installer == "uv" for each in installed.packages):
-            return f"uv pip install --python {python}{' --reinstall' * bool(folder)}"
-        return f"{python} -m pip install{' --force-reinstall' * bool(folder)}"
+    Without a name it is that of the active environment, or python3. Raises BuildPytorchError if it
+    is no Python.
+    """
+    active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+    name = python or (f"{active}/bin/python" if active else "python3")
+    found = shutil.which(name)
+    if found is None:
+        raise BuildPytorchError(f"{name}: no such program; name the Python that has torch")
+    path, text = (
+        str(Path(found).absolute()),
+        files.read_named(Path(installed_torch.__file__)).decode(),
+    )
+    with ProgressLine(f"importing the torch of {path}", 0) as progress:
+        ran = process.start([path, "-"], stdin=text).finish(_SECONDS, progress.at)
+    first, _, second = ran.stdout.partition("\n")
+    ended = f"no answer after {_SECONDS:g} s" if ran.expired else f"ended with code {ran.code}"
+    try:
+        rest = foreign_json.decode(second) if second else {"error": f"Python: {ended}"}
+        return path, msgspec.convert({**foreign_json.decode(first), **rest}, InstalledTorch)
+    except (ValueError, TypeError) as error:
+        raise BuildPytorchError(
+            f"{path}: its answer is not that of a Python 3.8 or newer ({error}): {ran.last_line}"
+        ) from None
 
 
-def diagnose(case: Installation) -> tuple[DoctorFinding, ...]:
-    """Return what is not right, the worst first. A machine without GPUs needs no code for any."""
-    found = list(_several(case))
-    if not case.torch.error:
-        found += [*_gpu_findings(case), *_feature_findings(case)]
-    elif not case.installed.folders:
-        found = [DoctorFinding("cannot run", "no torch is installed", case.install())]
-    elif not found:
-        text = f"torch cannot be imported: {case.torch.error}"
-        found = [DoctorFinding("cannot run", text, case.install())]
-    verdicts = get_args(Verdict)
-    return tuple(sorted(found, key=lambda finding: -verdicts.index(finding.verdict)))
+def diagnose(
+    python: str, torch: InstalledTorch, machine: Machine, choice: Choice
+) -> tuple[DoctorFinding, ...]:
+    """Return what is not right, the worst first; nothing if the torch is as good as the best."""
+    repair = _repair(python, torch, choice)
+    if not torch.folders:
+        return (DoctorFinding("wrong", "no torch is installed", repair),)
+    found = list(_judged(torch, machine, choice, repair))
+    first, *hidden = torch.folders
+    if hidden:
+        is_here = first == f"{Path.cwd()}/torch"  # the folder of the user comes first on the path
+        command = "cd /" if is_here else f"{quoted(python)} -m pip uninstall torch"
+        verdict: Literal["wrong", "works, but"] = "wrong" if torch.error else "works, but"
+        found.insert(0, DoctorFinding(verdict, f"{first} hides {', '.join(hidden)}", command))
+    return tuple(sorted(found, key=lambda finding: finding.verdict != "wrong"))
 
 
-def _several(case: Installation) -> Iterator[DoctorFinding]:
-    """Yield a finding where one torch hides another, or two are mixed in one folder."""
-    first, *hidden = case.installed.folders or ("",)
-    versions = sorted({each.version for each in case.installed.packages})
-    text = f"{first} hides {', '.join(hidden)}"
-    command = f"{quoted(case.python)} -m pip uninstall torch"
-    if hidden and case.installed.origin(first) == "source folder":
-        command = "cd /"  # the folder of the user comes first on the path
-    elif not hidden and len(versions) > 1:
-        text = f"{first} has the metadata of several torch: {', '.join(versions)}"
-    elif not hidden:
-        return
-    if case.torch.error:
-        yield DoctorFinding("cannot run", f"{text}, and: {case.torch.error}", command)
-    else:
-        yield DoctorFinding("works, better available", text, command)
+def _repair(python: str, torch: InstalledTorch, choice: Choice) -> str:
+    """Return the command that gives a Python the best PyTorch for the machine."""
+    command = choice.now[0].command if choice.now else "invoke recommend"
+    _, is_pip, words = command.partition("pip install ")
+    if not is_pip or torch.installer == "conda":
+        return command
+    if torch.installer == "other":
+        return f"python3 -m venv torch-env && torch-env/bin/pip install {words}"
+    if torch.installer == "uv":
+        return f"uv pip install --python {quoted(python)} --reinstall {words}"
+    again = "--force-reinstall " * bool(torch.folders)
+    return f"{quoted(python)} -m pip install {again}{words}"
 
 
-def _gpu_findings(case: Installation) -> Iterator[DoctorFinding]:
-    torch, gpus = case.torch, case.machine.gpus
-    names = ", ".join(dict.fromkeys(gpu.name for gpu in gpus))
-    if gpus and torch.hip:
-        text = f"built for AMD GPUs (ROCm {torch.hip}), and this machine has {names}"
-        yield DoctorFinding("cannot run on this GPU", text, case.install())
-    elif gpus and not torch.cuda:
-        text = f"a build without CUDA computes on the CPU, and this machine has {names}"
-        yield DoctorFinding("slow", text, case.install())
-    if not (gpus and torch.cuda):
-        return
-    found = [problem for gpu in gpus if (problem := _gpu_problem(case, torch.cuda, gpu))]
-    useless = [problem for problem in found if problem.verdict == "cannot run on this GPU"]
-    for each in dict.fromkeys(found):
-        # With one of several GPUs, torch works.
-        is_partial = each in useless and len(useless) < len(gpus)
-        verdict: Verdict = "works, better available" if is_partial else each.verdict
-        yield DoctorFinding(verdict, each.text, each.command)
-    if torch.problem and not useless:
-        is_limited = case.installed.visible_devices is not None
+def build_of(torch: InstalledTorch, machine: Machine) -> AvailableBuild:
+    """Return an installed torch in the terms of a published build."""
+    codes, cuda = " ".join(torch.arch_list), (torch.cuda or "") * bool(machine.gpus)
+    ptx = [".".join(found) for found in re.findall(r"compute_(\d+)(\d)\b", codes)]
+    like = known_hardware.load().cuda_like(cuda)
+    return AvailableBuild(
+        who="installed",
+        versions=(torch.version.partition("+")[0],),
+        platform=machine.platform,
+        cuda=cuda,
+        code=tuple(".".join(found) for found in re.findall(r"sm_(\d+)(\d[af]?)\b", codes)),
+        ptx=max(ptx, key=numbers, default=""),
+        driver=like.driver if like else "0",
+    )
+
+
+def _judged(
+    torch: InstalledTorch, machine: Machine, choice: Choice, repair: str
+) -> Iterator[DoctorFinding]:
+    """Yield what keeps a torch from being as good as the best that can be installed."""
+    own = judge(build_of(torch, machine), machine)
+    best = judge(choice.now[0].build, machine) if choice.now else own
+    missing = [gpu.name for gpu in best.used(machine) if gpu.index not in own.gpus]
+    names, code = ", ".join(dict.fromkeys(missing)), " ".join(torch.arch_list) or "none"
+    if torch.error:
+        yield DoctorFinding("wrong", f"torch cannot be imported: {torch.error}", repair)
+    elif not own.runs:
+        yield DoctorFinding("wrong", f"{'; '.join(own.obstacles)} (code: {code})", repair)
+    elif torch.problem and own.gpus:
+        is_limited = "CUDA_VISIBLE_DEVICES" in os.environ
         command = "unset CUDA_VISIBLE_DEVICES" if is_limited else "nvidia-smi"
-        text = f"torch finds no GPU: {torch.problem}"
-        yield DoctorFinding("cannot run on this GPU", text, command)
-
-
-def _feature_findings(case: Installation) -> Iterator[DoctorFinding]:
-    """Yield what the official wheel of the same version has, and this torch lacks."""
-    wheel, found = case.wheel, case.features
-    if wheel is None or not found:
-        return
-    for each in lacking(wheel, "config", found, has_cuda=bool(case.torch.cuda)):
-        verdict: Verdict = "slow" if each.name in _FAST else "works, better available"
-        yield DoctorFinding(verdict, f"{each.problem}; {each.explanation}", case.install())
-
-
-def _gpu_problem(case: Installation, cuda: str, gpu: MachineGpu) -> DoctorFinding | None:
-    """Return what is wrong with the code of a CUDA build on a GPU, or with the driver."""
-    codes, name = " ".join(case.torch.codes) or "no GPU", f"{gpu.name} ({gpu.capability})"
-    if gpu.capability is None:
-        return None
-    own = OfficialWheel(
-        torch="", platform="x86_64-linux", cuda=cuda, index="", sass=case.torch.codes,
-        source="", checked="",
-    )  # fmt: skip
-    runs = official_wheels.runs_on(own, gpu.capability)
-    text = "" if runs else f"no code for {name}: {codes}"
-    if runs == "ptx":
-        text = f"only PTX for {name}, which the driver compiles when a program starts: {codes}"
-    limit = driver_limit(wheel_need(own, gpu.capability), case.machine, gpu)
-    if runs and isinstance(limit, Obstacle):
-        text = "; ".join(filter(None, (text, f"update the NVIDIA driver: {limit.text}")))
-    elif runs == "ptx":
-        return DoctorFinding("works, better available", text, case.install())
-    return DoctorFinding("cannot run on this GPU", text, case.install()) if text else None
+        yield DoctorFinding("wrong", f"torch finds no GPU: {torch.problem}", command)
+    elif names and not own.gpus:
+        yield DoctorFinding("wrong", f"a build without CUDA: {names} stays unused", repair)
+    elif names:
+        yield DoctorFinding("works, but", f"no code for {names} (code: {code})", repair)
+    elif order(best.build.version) > order(own.build.version):
+        text = f"this is {own.build.version}, and {best.build.version} runs here too"
+        yield DoctorFinding("works, but", text, repair)
+    elif "ptx" in own.gpus.values():
+        yield DoctorFinding(
+            "works, but", "PTX, which the driver compiles at the first start", repair
+        )

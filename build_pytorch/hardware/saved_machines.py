@@ -1,4 +1,4 @@
-"""Machine descriptions: the facts that decide which variants run, read and written as JSON files.
+"""Machine descriptions: the facts that decide what runs, read and written as JSON files.
 
 The structs are the file format. A description never identifies one machine: no host name, serial
 number or UUID.
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from build_pytorch.base import files, foreign_json, outputs
+from build_pytorch.base import files, foreign_json
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.matrix import field_types
 from build_pytorch.matrix.field_types import Capability, CudaVersion, Text, like
@@ -42,9 +42,9 @@ Bytes = Annotated[int, Meta(ge=1, le=1 << 60, description="a number of bytes")]
 class Processor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The CPU.
 
-    Only `flags` decides which variants run: those of /proc/cpuinfo that every logical processor
-    has. `microarchitecture` is a note of whoever wrote the description; it is not detected, because
-    a hypervisor that hides one flag changes what it looks like. `processors` counts logical ones.
+    Only `flags` decides what runs: those of /proc/cpuinfo that every logical processor has.
+    `microarchitecture` is a note of whoever wrote the description; it is not detected, because a
+    hypervisor that hides one flag changes what it looks like. `processors` counts logical ones.
     """
 
     vendor: Text | None = None
@@ -88,19 +88,11 @@ class Machine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     notes: tuple[Text, ...] = ()
 
 
-_RARE = ("other_gpus", "is_wsl")
-"""Keys that are left out where they are empty or false."""
-
-
-def text_of(machine: Machine) -> str:
-    """Return a description as the text of its file."""
-    return msgspec.json.format(msgspec.json.encode(document(machine)), indent=2).decode() + "\n"
-
-
 def document(machine: Machine) -> dict[str, Any]:
-    """Return a description as JSON has it."""
+    """Return a description as its file has it; what is rare is left out where it is empty."""
     values: dict[str, Any] = msgspec.to_builtins(machine)
-    return {key: value for key, value in values.items() if value or key not in _RARE}
+    rare = ("other_gpus", "is_wsl")
+    return {key: value for key, value in values.items() if value or key not in rare}
 
 
 def load(path: Path) -> Machine:
@@ -116,7 +108,7 @@ def parse(data: bytes, name: str) -> Machine:
     try:
         raw = foreign_json.decode(data)
     except ValueError as error:
-        fix = "write one with `invoke recommend --describe > FILE`"
+        fix = "write one with `invoke recommend --describe`"
         raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
     machine = field_types.converted(raw, Machine, f"{name}: ")
     indices = [gpu.index for gpu in machine.gpus]
@@ -125,17 +117,3 @@ def parse(data: bytes, name: str) -> Machine:
             what = f"found {index} twice; allowed: each GPU once"
             raise BuildPytorchError(f"{name}: gpus[{place}].index: {what}")
     return machine
-
-
-def save(machine: Machine, path: Path) -> None:
-    """Write a description to a new file, or replace an older one. Raises WriteError."""
-    data = text_of(machine).encode()
-    outputs.write_output(path, data, "a machine description", _is_description)
-
-
-def _is_description(data: bytes) -> bool:
-    try:
-        parse(data, "")
-    except BuildPytorchError:
-        return False
-    return True

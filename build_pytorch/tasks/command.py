@@ -52,6 +52,7 @@ HELP: Final = {
     "explain": "describe a check and how to fix its findings, and run none",
     "fail_fast": "stop everything at the first failure",
     "fix_hashes": "take the right source hash from a failed build, continue",
+    "flox": "print the block of a Flox manifest for the machine",
     "force": "overwrite or delete hand-edited and uncommitted files too",
     "from_log": "take hashes from the log of a failed build (-: stdin)",
     "gpu": "GPUs by name ('RTX 4090'), capability (8.9) or number in nvidia-smi; none: no GPU",

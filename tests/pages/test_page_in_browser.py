@@ -89,7 +89,8 @@ def test_the_page_works_with_the_keyboard_alone(opened: Opened) -> None:
     for word in ("RTX 40", "AMD Ryzen 7000", "580"):
         keys.press("Tab")
         keys.type(word)
-    assert page.locator("#answer .best .name").text_content() == "cuda13_0/sm89-avx512bf16"
+    assert page.locator("#answer .now code").text_content() == "pip install torch==2.15.0"
+    assert page.locator("td.chosen input").get_attribute("aria-label") == "sm89-avx2: recipe"
     moves = ("Tab", "Tab", "Space", "ArrowRight", *["ArrowDown"] * 3, *["ArrowUp"] * 2)
     for key in moves:  # the first Tab goes to the grid, which scrolls
         keys.press(key)
@@ -115,7 +116,8 @@ def test_hostile_values_of_the_matrix_are_text(browser: Browser, tmp_path: Path)
     path.write_text(site_page.render(matrix_reader.parse(text)))
     opened = Opened(browser, path)
     choose(opened.page, "8.9", "avx2")
-    assert HOSTILE in opened.page.locator("#answer .best").inner_text()
+    opened.page.locator('[name="cuda13_0"][aria-label="sm89-avx2: recipe"]').click()
+    assert HOSTILE in opened.page.locator("#cell").inner_text()
     assert HOSTILE in opened.page.locator("#gpu").inner_text()
     assert (opened.page.locator("img").count(), opened.page.evaluate("window.ran")) == (0, None)
     assert (opened.messages, opened.requests) == ([], [path.as_uri()])

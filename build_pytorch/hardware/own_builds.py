@@ -1,0 +1,162 @@
+"""Builds of the matrix: the best that could be built for a machine, and whether to build it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from build_pytorch.base.versions import numbers, order
+from build_pytorch.hardware.available import AvailableBuild
+from build_pytorch.hardware.saved_machines import Machine
+from build_pytorch.hardware.verdict import BuildVerdict, judge
+from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.compatibility import compiles, cuda_window, missing_cpu_flags, runs_on
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Release
+
+WITH_CUDNN: Final = (7, 5)
+"""GPUs below this capability get no cuDNN of 9.11 or newer: NVIDIA, support matrix, 2026-11."""
+_ENOUGH: Final = "avx2"
+"""The ISA that was measured to be as fast as the higher ones: docs/explanation/worth.md."""
+_SIZE: Final = "only for size (libtorch_cuda half, estimated) or one CUDA in Nix"
+"""Source: in libtorch_cuda.so of 2.14.1 for CUDA 13.0, code for one GPU and the host is 233 of 503
+MB; docs/explanation/worth.md."""
+
+
+class BuildAdvice(Struct, frozen=True, kw_only=True):
+    """The best variant that could be built, and whether there is a reason to build it."""
+
+    variant: str  #: its id; empty if none runs
+    has_reason: bool
+    says: str
+    lines: str  #: what to append to matrix.toml, if it lacks the variant
+    rejected: dict[str, str]  #: releases that have nothing for the GPUs, with the reason
+
+
+class _Possible(Struct, frozen=True, kw_only=True):
+    """What a release has, or could have, for a GPU or for the CPU alone."""
+
+    release: str
+    gpu: str | None
+    verdict: BuildVerdict
+
+
+def own_build(
+    release: Release, gpu: GpuArchitecture | None, platform: str, command: str, cpu: str
+) -> AvailableBuild:
+    """Return a variant as a build that a command installs; `cpu` are flags that it needs."""
+    cuda = release.cuda if gpu else None
+    return AvailableBuild(
+        who="Flox" if command else "matrix",
+        versions=(release.torch.version,),
+        platform=platform,
+        cuda=cuda.version if cuda else "",
+        code=(gpu.capability,) if gpu else (),
+        cpu=cpu,
+        driver=cuda.driver if cuda else "0",
+        command=command,
+    )
+
+
+def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> BuildAdvice:
+    """Return whether to build the ideal variant, given the published builds that run.
+
+    The ideal is the best of all known GPU architectures and ISAs. Of equal ones the matrix's own
+    comes first, then the ISA that is enough, then the highest.
+    """
+    existing = {(it.release_name, it.gpu_key, it.cpu_key): it for it in matrix.variants}
+    isas, flags = {**known_hardware.load().cpu, **matrix.cpus}, machine.cpu.flags.split()
+
+    def fits(isa: CpuIsa) -> bool:
+        return isa.platform == machine.platform and not missing_cpu_flags(isa, flags)
+
+    def rank(row: tuple[_Possible, str]) -> tuple[object, ...]:
+        it, isa = row
+        is_existing = (it.release, it.gpu, isa) in existing
+        return it.verdict.rank(machine), is_existing, isa == _ENOUGH, isas[isa].level
+
+    possible = list(_possible(matrix, machine))
+    running = [it for it in possible if it.verdict.runs]
+    rows = [(it, key) for it in running for key, isa in isas.items() if fits(isa)]
+    rejected = {
+        f"release {it.release}": "; ".join(it.verdict.obstacles)
+        for it in possible
+        if it.gpu and not any(it.release == other.release for other in running if other.gpu)
+    }
+    if not rows:
+        says = "no reason: no instruction set that is known here fits this CPU"
+        return BuildAdvice(variant="", has_reason=False, says=says, lines="", rejected=rejected)
+    best, isa = max(rows, key=rank)
+    has_reason, says = _reason(best.verdict, machine, ready)
+    variant = existing.get((best.release, best.gpu, isa))
+    return BuildAdvice(
+        variant=variant.id if variant else id_of(matrix, best.release, best.gpu, isa),
+        has_reason=has_reason,
+        says=says,
+        lines="" if variant else group_lines(best.release, best.gpu, isa, machine.platform),
+        rejected=rejected,
+    )
+
+
+def _possible(matrix: Matrix, machine: Machine) -> Iterator[_Possible]:
+    """Yield what each release that is no nightly could have for a machine, with the obstacles."""
+    kinds = {gpu.capability for gpu in machine.gpus if gpu.capability}
+    architectures: list[tuple[str | None, GpuArchitecture | None]] = [
+        (key, gpu)
+        for key, gpu in {**known_hardware.load().gpu, **matrix.gpus}.items()
+        if machine.platform in gpu.hosts and any(runs_on(gpu.capability, it) for it in kinds)
+    ]
+    for name, release in matrix.releases.items():
+        for key, gpu in (*architectures, (None, None)):
+            if release.torch.is_nightly:
+                continue
+            verdict = judge(own_build(release, gpu, machine.platform, "", ""), machine)
+            if gpu and not compiles(release.cuda, gpu):
+                what = f"CUDA {release.cuda.version}" if release.cuda else "a release without CUDA"
+                why = f"{what} does not compile for {gpu.capability}: {cuda_window(gpu)} does"
+                verdict = BuildVerdict(build=verdict.build, obstacles=(why,))
+            yield _Possible(release=name, gpu=key, verdict=verdict)
+
+
+def _reason(own: BuildVerdict, machine: Machine, ready: Sequence[BuildVerdict]) -> tuple[bool, str]:
+    """Return whether there is a reason to build, and which."""
+    version, code = own.build.version, own.build.code
+    best = ready[0].serves(machine) if ready else (False, (), -1)
+    if own.serves(machine) > best:
+        return (
+            True,
+            f"{version}; nothing ready runs on this GPU" if code else f"{version}; nothing ready",
+        )
+    if own.serves(machine) < best:
+        what = (
+            "one variant has code for one kind of GPU" if code else "the matrix has no code for it"
+        )
+        return False, f"no reason: {what}"
+    if not code:
+        return False, "no reason: PyTorch chooses its code for the CPU when it runs"
+    if all(order(version) > order(it.build.version) for it in ready):
+        return True, f"{version}; newer than everything that is ready"
+    alone = [it.build for it in ready if it.build.code == code]
+    if alone and order(alone[0].version) >= order(version):
+        what = f"{alone[0].who} has {alone[0].version} for this GPU alone"
+        return False, f"no reason: {what}, the matrix {version}"
+    if numbers(code[0]) < WITH_CUDNN:
+        what = f"nothing newer than {version} can be built for {code[0]}, and that without cuDNN"
+        return False, f"no reason: {what}"
+    return True, f"{version}; {_SIZE}"
+
+
+def id_of(matrix: Matrix, release: str, gpu: str | None, isa: str) -> str:
+    """Return the id that a variant gets which a matrix lacks."""
+    short = f"{gpu or 'cpu'}-{isa}"
+    return f"{release}/{short}" if len(matrix.releases) > 1 else short
+
+
+def group_lines(release: str, gpu: str | None, isa: str, platform: str) -> str:
+    """Return the group to append to matrix.toml, so that a release has a variant."""
+    kind = "gpu" if gpu else "mps" if platform.endswith("-darwin") else "cpu-only"
+    own = f'gpu = ["{gpu}"]\n' if gpu else ""
+    head = f'[[release.{release}.group]]\ntitle = "For {gpu or "cpu"}-{isa}"\n'
+    return f'{head}kind = "{kind}"\nplatform = "{platform}"\n{own}cpu = ["{isa}"]\n'

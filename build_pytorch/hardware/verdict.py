@@ -1,0 +1,162 @@
+"""Whether a build runs on a machine, and on which of its GPUs. Pure.
+
+The same judgement for published builds, variants of the matrix and an installed torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Final
+
+from msgspec import Struct
+
+from build_pytorch.base.versions import numbers, order
+from build_pytorch.hardware.available import AvailableBuild, Fit
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu
+from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.compatibility import TEGRA
+
+FIRST_DRIVER: Final = {"8.6": "455.23.04", "8.9": "520.56.06", "9.0": "520.61.05"}
+"""The oldest driver that knows a GPU, where the known tables have none: NVIDIA, CUDA release notes,
+drivers of CUDA 11.1 and 11.8; 520.56.06 came with the RTX 4090. Checked 2026-11."""
+_NO_CUDA: Final = re.compile(r"-[0-9]+(-[0-9]+)?(A|B)$")
+"""The end of the name of a vGPU for desktops, such as GRID T4-2B: NVIDIA, "Virtual GPU Software
+User Guide", vGPU types; checked 2026-11."""
+_BLACKWELL: Final = (10, 0)
+_FITS: Final[tuple[Fit, ...]] = ("ptx", "compatible", "exact")
+
+
+class BuildVerdict(Struct, frozen=True, kw_only=True):
+    """A build on a machine."""
+
+    build: AvailableBuild
+    gpus: dict[int, Fit] = {}  #: the GPUs that it uses by number, and how its code fits each
+    obstacles: tuple[str, ...] = ()  #: why it does not run, or not on some of the GPUs
+    doubts: tuple[str, ...] = ()  #: what decides whether it runs, and is not known
+    limits: tuple[str, ...] = ()  #: what does not work, although it runs
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs: a build with CUDA on a GPU, another one on the CPU."""
+        return bool(self.gpus) or not (self.build.cuda or self.obstacles)
+
+    def used(self, machine: Machine) -> list[MachineGpu]:
+        """Return the GPUs that it uses."""
+        return [gpu for gpu in machine.gpus if gpu.index in self.gpus]
+
+    def serves(self, machine: Machine) -> tuple[bool, tuple[int, ...], int]:
+        """Return whether it uses all GPUs, the newest that it uses, and how many."""
+        used = [numbers(gpu.capability or "") for gpu in self.used(machine)]
+        return len(used) == len(machine.gpus), max(used, default=()), len(used)
+
+    def rank(self, machine: Machine, tools: Collection[str] = ()) -> tuple[object, ...]:
+        """Return the rank among builds that run; the highest is chosen. This is the one rule.
+
+        A build for all GPUs, else for the newest of them; then one without doubts; then the newest
+        PyTorch, of equal ones no preview; then native code; then what a person has `tools` for;
+        then PyPI, then the other indexes of wheels; then the newest CUDA.
+        """
+        build = self.build
+        return (
+            *self.serves(machine),
+            not self.doubts,
+            order(build.version),
+            build.newest,
+            "a" not in build.version,
+            min(map(_FITS.index, self.gpus.values()), default=0),
+            build.installer in tools,
+            build.index == "",
+            build.index is not None,
+            numbers(build.cuda),
+        )
+
+
+def judge(build: AvailableBuild, machine: Machine, python: str = "") -> BuildVerdict:
+    """Judge a build on a machine, for a Python such as `3.12` or any."""
+    if obstacle := _obstacle(build, machine, python):
+        return BuildVerdict(build=build, obstacles=(obstacle,))
+    gpus: dict[int, Fit] = {}
+    obstacles: dict[str, None] = {}
+    doubts: dict[str, None] = {}
+    limits: dict[str, None] = {}
+    for gpu in machine.gpus if build.cuda else ():
+        fit = build.fit(gpu.capability) if gpu.capability else None
+        if fit is None:
+            obstacles[f"no code for {gpu.capability or 'an unknown capability'}"] = None
+            continue
+        problem, doubt = _gpu_problem(build, gpu, machine)
+        if problem:
+            obstacles[problem] = None
+            continue
+        gpus[gpu.index] = fit
+        if doubt:
+            doubts[doubt] = None
+        newest, is_blackwell = build.blackwell_compile, numbers(gpu.capability or "") >= _BLACKWELL
+        if newest and is_blackwell and numbers(machine.driver or "") < numbers(newest):
+            limits[f"torch.compile fails below driver {newest}"] = None
+    return BuildVerdict(
+        build=build,
+        gpus=gpus,
+        obstacles=tuple(obstacles),
+        doubts=tuple(doubts),
+        limits=tuple(limits),
+    )
+
+
+def _obstacle(build: AvailableBuild, machine: Machine, python: str) -> str:
+    """Return what keeps a build from running at all, or an empty text."""
+    if build.platform != machine.platform:
+        return f"for {build.platform}"
+    flags = machine.cpu.flags.split() if build.cpu else []
+    if missing := [flag for flag in build.cpu.split() if flag not in flags]:
+        return f"the CPU lacks {', '.join(missing)}" if flags else "the CPU's flags are unknown"
+    if python and build.pythons and build.installer == "pip" and python not in build.pythons:
+        return f"for Python {build.pythons[0]} to {build.pythons[-1]}; {python} is active"
+    return "no NVIDIA GPU with a working driver" if build.cuda and not machine.gpus else ""
+
+
+def needed_driver(build: AvailableBuild, gpu: MachineGpu) -> str:
+    """Return the oldest driver that runs a build on a GPU."""
+    known, capability = known_hardware.load(), gpu.capability or ""
+    first = known.first_driver(capability) or FIRST_DRIVER.get(capability, "0")
+    cuda, ptx = known.cuda.get(build.cuda), "0"
+    if cuda and cuda.bundled and build.fit(capability) == "ptx":
+        ptx = cuda.bundled  # no driver compiles PTX of a newer CUDA
+    return max(build.driver, first, ptx, key=numbers)
+
+
+def driver_words(build: AvailableBuild, gpu: MachineGpu, machine: Machine) -> str:
+    """Return which driver a build needs on a GPU."""
+    if gpu.capability in TEGRA:
+        return f"a JetPack with CUDA {build.cuda}"
+    if machine.is_wsl:
+        return f"a driver of Windows for CUDA {build.cuda.partition('.')[0]}"
+    return f"driver {needed_driver(build, gpu)} or newer"
+
+
+def _gpu_problem(build: AvailableBuild, gpu: MachineGpu, machine: Machine) -> tuple[str, str]:
+    """Return what is wrong with a GPU and its driver for a build, and what is unknown.
+
+    A driver runs machine code of every CUDA of its major version. On Jetson and in WSL, whose
+    drivers have other numbers, the newest CUDA that it supports decides.
+    """
+    if _NO_CUDA.search(gpu.name):
+        return f"{gpu.name} is a vGPU of the A or B series, which have no CUDA", ""
+    newest, driver, is_tegra = machine.cuda or "", machine.driver, gpu.capability in TEGRA
+    reaches_major = bool(newest) and numbers(newest)[0] >= numbers(build.cuda)[0]
+    if is_tegra or machine.is_wsl or not driver:
+        known = known_hardware.of_capability(gpu.capability)
+        if not newest:
+            return "", f"needs {driver_words(build, gpu, machine)}"
+        if not reaches_major or (known and numbers(newest) < numbers(known.first_cuda)):
+            needs = driver_words(build, gpu, machine)
+            return f"needs {needs}; this one is for CUDA {newest}", ""
+        is_older = is_tegra and numbers(newest) < numbers(build.cuda)
+        return "", f"built for CUDA {build.cuda}, and this JetPack has {newest}" if is_older else ""
+    oldest = needed_driver(build, gpu)
+    if numbers(driver) >= numbers(oldest) or driver == oldest.partition(".")[0]:
+        return "", ""
+    if reaches_major:  # a container brings a newer libcuda, which GeForce refuses (error 804)
+        return "", f"driver {driver} is older than {oldest}, but reports CUDA {newest}"
+    return f"needs driver {oldest} or newer; found {driver}", ""

@@ -1,0 +1,479 @@
+"""What is chosen for a machine: by hand for 120 machines, and by an oracle of the rows.
+
+The oracle below shares no code with the package: it reads available.toml and NVIDIA's rules.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import tomllib
+from typing import Any
+
+import hypothesis
+import pytest
+from conftest import PROJECT, WHOLE
+from drawn_machines import machines
+from msgspec.structs import replace
+
+from build_pytorch.hardware import saved_machines
+from build_pytorch.hardware.available import stale_builds
+from build_pytorch.hardware.choose import Choice, Person, choose
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.official_wheels import official_wheels
+
+MATRIX = matrix_reader.parse(WHOLE)
+ROWS = tomllib.loads((PROJECT / "build_pytorch/hardware/available.toml").read_text())["build"]
+CPUS = {
+    "nehalem": ("x86_64-linux", "sse4_2"),
+    "ivy": ("x86_64-linux", "avx"),
+    "haswell": ("x86_64-linux", "avx avx2 fma f16c"),
+    "zen4": (
+        "x86_64-linux",
+        "avx avx2 fma f16c avx512f avx512dq avx512vl avx512bw avx512_vnni avx512_bf16",
+    ),
+    "a72": ("aarch64-linux", "fp asimd"),
+    "altra": ("aarch64-linux", "fp asimd fphp asimdhp asimddp"),
+    "grace": ("aarch64-linux", "fp asimd fphp asimdhp asimddp sve sve2"),
+    "m2": ("aarch64-darwin", ""),
+    "riscv": ("riscv64-linux", ""),
+}
+
+# CPU | GPUs: capability, or name=capability | driver | CUDA of the driver, WSL | first answer
+DRAWN_UP = """
+haswell | 5.0                            | 450.80.02  |      | 2.7.1 cu118
+haswell | 5.2                            | 470.256.02 |      | 2.7.1 cu118
+haswell | 5.2                            | 525.147.05 |      | 2.14.1 cu126
+zen4    | Tesla M60=5.2                  | 580.95.05  |      | 2.14.1 cu126
+haswell | Tesla P100-PCIE-16GB=6.0       | 535.183.01 |      | 2.14.1 cu126
+haswell | GeForce GTX 1060 6GB=6.1       | 470.199.02 |      | 2.7.1 cu118
+zen4    | GeForce GTX 1080 Ti=6.1        | 575.64.03  |      | 2.14.1 cu126
+haswell | NVIDIA TITAN V=7.0             | 545.29.06  |      | 2.14.1 cu126
+haswell | 7.0 7.0                        | 570.172.08 |      | 2.14.1 cu126
+haswell | Tesla T4=7.5                   | 450.119.04 |      | 2.7.1 cu118
+haswell | Tesla T4=7.5                   | 510.47.03  |      | 2.7.1 cu118
+zen4    | GeForce RTX 2080=7.5           | 530.41.03  |      | 2.14.1 cu126
+haswell | GeForce GTX 1650=7.5           | 580.65.06  |      | 2.15.0 PyPI
+zen4    | 8.0                            | 515.105.01 |      | 2.7.1 cu118
+zen4    | NVIDIA A30=8.0                 | 525.60.13  |      | 2.14.1 cu126
+zen4    | GeForce RTX 3060=8.6           | 535.261.03 |      | 2.14.1 cu126
+zen4    | GeForce RTX 3090=8.6           | 590.44.01  |      | 2.15.0 PyPI
+haswell | NVIDIA A10G=8.6                | 550.90.07  |      | 2.14.1 cu126
+zen4    | RTX A6000=8.6 RTX A6000=8.6    | 595.45.04  |      | 2.15.0 PyPI
+zen4    | GeForce RTX 3080=8.6           | 450.51.06  |      | CPU: 455.23.04
+zen4    | NVIDIA L4=8.9                  | 535.261.03 |      | 2.14.1 cu126
+zen4    | NVIDIA L40S=8.9                | 570.172.08 |      | 2.14.1 cu126
+haswell | RTX 4060 Laptop GPU=8.9        | 580.95.05  |      | 2.15.0 PyPI
+zen4    | RTX 6000 Ada Generation=8.9    | 520.61.05  |      | 2.7.1 cu118
+zen4    | GeForce RTX 4090=8.9           | 470.256.02 |      | CPU: 520.56.06
+zen4    | GeForce RTX 4090=8.9           |            |      | 2.15.0 PyPI
+zen4    | NVIDIA H100 NVL=9.0            | 525.147.05 |      | 2.14.1 cu126
+zen4    | NVIDIA H200=9.0                | 550.163.01 |      | 2.14.1 cu126
+zen4    | NVIDIA H20=9.0                 | 595.45.04  |      | 2.15.0 PyPI
+zen4    | H100 in a container=9.0        | 550.163.01 | 13.0 | 2.14.1 cu126
+zen4    | NVIDIA B200=10.0               | 570.124.06 |      | 2.13.0 cu129
+zen4    | NVIDIA B200=10.0               | 580.82.07  |      | 2.15.0 PyPI
+zen4    | NVIDIA B300=10.3               | 580.95.05  |      | 2.15.0 PyPI
+zen4    | GeForce RTX 5070 Ti=12.0       | 570.86.16  |      | 2.13.0 cu129
+zen4    | RTX PRO 6000 Blackwell=12.0    | 575.57.08  |      | 2.13.0 cu129
+zen4    | GeForce RTX 5090=12.0          | 550.163.01 |      | CPU: 570.26
+haswell | GeForce RTX 5060=12.0          | 595.45.04  |      | 2.15.0 PyPI
+haswell | Tesla K80=3.7                  | 470.256.02 |      | 2.7.1 cu118
+haswell | Tesla K40m=3.5                 | 470.256.02 |      | CPU: nobody publishes code for 3.5
+zen4    | A100-SXM4 MIG 1g.10gb=8.0      | 535.183.01 |      | 2.14.1 cu126
+zen4    | H100 80GB HBM3 MIG 7g.80gb=9.0 | 590.44.01  |      | 2.15.0 PyPI
+zen4    | NVIDIA A40-8Q=8.6              | 535.183.01 |      | 2.14.1 cu126
+haswell | GRID T4-2B=7.5                 | 580.95.05  |      | CPU: A or B series
+haswell | GRID V100-16C=7.0              | 470.256.02 |      | 2.7.1 cu118
+zen4    | GeForce RTX 3080=8.6           | 531.79     | 12.1 WSL | 2.14.1 cu126
+zen4    | GeForce RTX 5090=12.0          | 572.16     | 12.8 WSL | 2.13.0 cu129
+zen4    | GeForce RTX 4070=8.9           | 581.29     | 13.0 WSL | 2.15.0 PyPI
+haswell | GeForce GTX 1660=7.5           | 472.12     | 11.4 WSL | 2.7.1 cu118
+zen4    | GeForce RTX 5090=12.0          | 552.44     | 12.4 WSL | CPU: a driver of Windows for CUDA
+grace   | NVIDIA GH200 480GB=9.0         | 535.183.01 |      | 2.14.1 cu126
+grace   | NVIDIA GH200 480GB=9.0         | 590.44.01  |      | 2.15.0 PyPI
+grace   | NVIDIA GB200=10.0              | 570.124.06 |      | 2.13.0 cu129
+grace   | NVIDIA GB300=10.3              | 590.44.01  |      | 2.15.0 PyPI
+altra   | NVIDIA A100-PCIE-40GB=8.0      | 550.163.01 |      | 2.14.1 cu126
+altra   | NVIDIA RTX A6000=8.6           | 580.95.05  |      | 2.15.0 PyPI
+altra   | NVIDIA L40S=8.9                | 535.261.03 |      | 2.14.1 cu126
+altra   | NVIDIA T4G=7.5                 | 580.95.05  |      | 2.13.0 conda-forge
+altra   | NVIDIA T4G=7.5                 | 470.256.02 |      | CPU: 525.60.13
+grace   | NVIDIA GB10=12.1               | 590.44.01  |      | 2.15.0 PyPI
+grace   | NVIDIA Thor=11.0               | 580.00     | 13.0 | 2.14.1 PyPI
+grace   | NVIDIA Thor=11.0               | 590.00     | 13.2 | 2.15.0 PyPI
+altra   | Orin (nvgpu)=8.7               | 540.4.0    | 12.6 | 2.8.0 NVIDIA
+altra   | Orin (nvgpu)=8.7               | 590.00     | 13.0 | 2.13.0 conda-forge
+altra   | Orin (nvgpu)=8.7               | 595.00     | 13.4 | 2.14.0a0 NVIDIA
+altra   | Xavier=7.2                     |            | 11.4 | CPU: nobody publishes code for 7.2
+a72     |                                |            |      | 2.13.0 cpu
+altra   |                                |            |      | 2.13.0 cpu
+grace   |                                |            |      | 2.13.0 cpu
+nehalem |                                |            |      | 2.13.0 cpu
+ivy     |                                |            |      | 2.13.0 cpu
+haswell |                                |            |      | 2.13.0 cpu
+zen4    |                                |            |      | 2.13.0 cpu
+m2      |                                |            |      | 2.15.0 PyPI
+riscv   |                                |            |      | nothing
+ivy     | GeForce GTX 970=5.2            | 535.183.01 |      | 2.14.1 cu126
+nehalem | GeForce RTX 3060=8.6           | 580.95.05  |      | 2.15.0 PyPI
+haswell | GTX 1080=6.1 RTX 5090=12.0     | 580.95.05  |      | 2.13.0 conda-forge
+haswell | Tesla P100=6.0 RTX 5090=12.0   | 570.172.08 |      | 2.13.0 conda-forge
+haswell | Tesla V100=7.0 A100=8.0        | 550.163.01 |      | 2.14.1 cu126
+haswell | Tesla T4=7.5 NVIDIA H100=9.0   | 580.95.05  |      | 2.15.0 PyPI
+zen4    | RTX 3090=8.6 RTX 5090=12.0     | 570.172.08 |      | 2.13.0 cu129
+haswell | Tesla K40=3.5 RTX 3090=8.6     | 470.256.02 |      | 2.7.1 cu118
+""".strip().splitlines()
+
+SAVED = {
+    "2.15.0 PyPI": "a100-and-rtx3090 a100-mig a100-zen3 altra-a100 dgx-spark gb200 gb300 gh200 "
+    "h100-sapphire-rapids h200-recorded macbook rtx3090-and-rtx4090 rtx3090-and-rtx5090 "
+    "rtx5090-zen4 t4-cascade-lake",
+    "2.14.1 cu126": "a100-vgpu a100-zen3-old-driver gtx1080-and-rtx3090 gtx1080-ivy-bridge "
+    "p40-broadwell rtx4090-driver-550 v100-broadwell wsl2-rtx4070",
+    "2.14.1 PyPI": "jetson-thor",
+    "2.13.0 conda-forge": "t4g-graviton2",
+    "2.8.0 NVIDIA": "jetson-orin",
+    "2.13.0 cpu": "a64fx apple-vm container-without-gpus grace-without-gpu graviton2 graviton3 "
+    "graviton4 ice-lake ivy-bridge laptop-without-gpu rx7900xtx-zen4",
+}
+
+
+def machine_of(row: str) -> tuple[Machine, str]:
+    """The machine of a row, and its first answer."""
+    cpu, gpus, driver, cuda, answer = (cell.strip() for cell in row.split("|"))
+    platform, flags = CPUS[cpu]
+    named = [word.rpartition("=") for word in _split(gpus)]
+    return Machine(
+        platform=platform,
+        cpu=Processor(flags=flags),
+        gpus=tuple(
+            MachineGpu(index=index, name=name or f"GPU {capability}", capability=capability)
+            for index, (name, _, capability) in enumerate(named)
+        ),
+        driver=driver or None,
+        cuda=cuda.removesuffix(" WSL") or None,
+        is_wsl=cuda.endswith("WSL"),
+    ), answer
+
+
+def _split(gpus: str) -> list[str]:
+    found: list[str] = []
+    name = ""
+    for word in gpus.split():
+        name = f"{name} {word}".strip()
+        if word[-1].isdecimal() and "." in word and ("=" in word or not name.count(" ")):
+            found.append(name)
+            name = ""
+    return found
+
+
+# --- the oracle ---
+
+TEGRA = {"5.3", "6.2", "7.2", "8.7", "10.1", "11.0"}
+FIRST = {"8.6": "455.23.04", "8.9": "520.56.06", "9.0": "520.61.05", "10.0": "570.26"}
+FIRST |= {"12.0": "570.26", "10.3": "580.65.06", "12.1": "580.65.06", "10.7": "0"}
+FIRST_CUDA = {"8.6": 11.1, "8.9": 11.8, "9.0": 11.8, "10.0": 12.8, "12.0": 12.8, "10.3": 12.9}
+FIRST_CUDA |= {"12.1": 12.9, "11.0": 13.0, "10.7": 13.4, "8.7": 11.4}
+
+
+def version(text: str | None) -> list[int]:
+    return [int(part) for part in (text or "0").replace("a", ".").split(".")]
+
+
+def has_code(row: dict[str, Any], capability: str) -> bool:
+    major, minor = version(capability)
+    for code in row.get("code", []):
+        if code == capability:
+            return True
+        its_major, its_minor = version(code)
+        if not TEGRA & {code, capability} and its_major == major and its_minor <= minor:
+            return True
+    ptx = row.get("ptx", "")
+    return bool(ptx) and version(ptx) <= version(capability) and not TEGRA & {ptx, capability}
+
+
+def drives(row: dict[str, Any], gpu: MachineGpu, machine: Machine) -> str:
+    """`yes`, `no`, or `maybe`: whether the driver runs the row on the GPU."""
+    capability, newest, driver = gpu.capability or "", machine.cuda, machine.driver
+    major = version(row["cuda"])[0]
+    is_tegra = capability in TEGRA
+    if is_tegra or machine.is_wsl or driver is None:
+        if newest is None:
+            return "maybe"
+        is_known = float(newest) >= FIRST_CUDA.get(capability, 0)
+        if not is_known or version(newest)[0] < major:
+            return "no"
+        return "maybe" if is_tegra and version(newest) < version(row["cuda"]) else "yes"
+    oldest = max(version(row["driver"]), version(FIRST.get(capability)))
+    if version(driver) >= oldest or driver == str(oldest[0]):
+        return "yes"
+    return "maybe" if newest and version(newest)[0] >= major else "no"
+
+
+def merit(row: dict[str, Any], machine: Machine) -> tuple[Any, ...] | None:
+    """How good a row is for a machine, by the rule in words; None if it does not run."""
+    flags = machine.cpu.flags.split()
+    if row["platform"] != machine.platform:
+        return None
+    if not all(flag in flags for flag in row.get("cpu", "").split()):
+        return None
+    served, is_sure = [], True
+    for gpu in machine.gpus:
+        is_desktop = gpu.name.endswith(("2B", "2A"))
+        if "cuda" not in row or not gpu.capability or is_desktop:
+            continue
+        if has_code(row, gpu.capability) and (answer := drives(row, gpu, machine)) != "no":
+            served.append(version(gpu.capability))
+            is_sure = is_sure and answer == "yes"
+    if "cuda" in row and not served:
+        return None
+    newest = max(served, default=[])
+    torch = version(row["versions"][-1] if row["versions"] else None)[:3]
+    return len(served) == len(machine.gpus), newest, len(served), is_sure, torch
+
+
+def problems(machine: Machine, choice: Choice) -> list[str]:
+    """What a choice says that the oracle contradicts."""
+    merits = [it for it in (merit(row, machine) for row in ROWS) if it]
+    if not merits:
+        return [] if not choice.now and choice.unused else ["something runs where nothing does"]
+    if not choice.now:
+        return ["nothing runs where something does"]
+    first = choice.now[0]
+    own = next(
+        row
+        for row in ROWS
+        if (row["who"], row.get("index")) == (first.build.who, first.build.index)
+        and (row["platform"], row["versions"]) == (machine.platform, list(first.build.versions))
+        and tuple(row.get("code", ())) == first.build.code
+    )
+    found: list[str] = []
+    if merit(own, machine) != max(merits):
+        found.append(f"{first.command}: {merit(own, machine)} is not {max(merits)}")
+    if machine.gpus and not max(merits)[0] and not choice.unused:
+        found.append("GPUs stay unused without a reason")
+    if len({offer.command for offer in choice.now}) != len(choice.now) or len(choice.now) > 3:
+        found.append("lines twice, or more than three")
+    variant = next((it for it in MATRIX.variants if it.id == choice.build.variant), None)
+    if choice.build.has_reason and variant and variant.gpu:
+        code, torch = [variant.gpu.capability], version(variant.version)
+        ready = [row for row in ROWS if row.get("code") == code and merit(row, machine)]
+        if any(version(row["versions"][-1]) >= torch for row in ready):
+            found.append(f"build {variant.id}, which is published")
+    return found
+
+
+def short(choice: Choice) -> str:
+    if not choice.now:
+        return "nothing"
+    build = choice.now[0].build
+    return f"{build.version} {build.index or build.who}"
+
+
+# --- tests ---
+
+
+@pytest.mark.parametrize("row", DRAWN_UP)
+def test_a_machine_gets_the_newest_that_runs_on_it(row: str) -> None:
+    machine, answer = machine_of(row)
+    choice = choose(MATRIX, machine)
+    if answer.startswith("CPU: "):
+        assert answer.removeprefix("CPU: ") in choice.unused
+        answer = "2.13.0 cpu"
+    assert short(choice) == answer
+    assert problems(machine, choice) == []
+
+
+@pytest.mark.parametrize("answer", SAVED)
+def test_a_saved_machine_gets_its_answer(answer: str) -> None:
+    for name in SAVED[answer].split():
+        machine = saved_machines.load(PROJECT / f"tests/machines/{name}.json")
+        choice = choose(MATRIX, machine)
+        assert (name, short(choice)) == (name, answer)
+        assert problems(machine, choice) == []
+
+
+def test_each_saved_machine_has_an_answer() -> None:
+    names = {path.stem for path in (PROJECT / "tests/machines").glob("*.json")}
+    assert names == {name for several in SAVED.values() for name in several.split()}
+
+
+@hypothesis.settings(max_examples=300, deadline=None)
+@hypothesis.given(machines())
+def test_a_drawn_machine_gets_what_the_oracle_finds(machine: Machine) -> None:
+    assert problems(machine, choose(MATRIX, machine)) == []
+
+
+def first(row: str, person: Person | None = None) -> tuple[Choice, list[str]]:
+    choice = choose(MATRIX, machine_of(f"{row} |")[0], person)
+    return choice, [offer.command for offer in choice.now]
+
+
+def test_other_wheels_are_named_where_the_first_has_a_limit_or_the_driver_is_unknown() -> None:
+    choice, commands = first("zen4 | RTX 5090=12.0 | 570.172.08 | ")
+    assert [command.split("torch==")[-1][:6] for command in commands[:2]] == ["2.13.0", "2.11.0"]
+    assert "torch.compile fails below driver 580.65.06" in choice.now[0].says
+    choice, commands = first("zen4 | RTX 3090=8.6 | | ")
+    assert [command.split("torch==")[-1][:6] for command in commands[:2]] == ["2.15.0", "2.14.1"]
+    assert "needs driver 525.60.13 or newer" in choice.now[1].says
+    assert choice.update == ""
+
+
+def test_what_a_person_has_is_named_and_decides_among_equal_builds() -> None:
+    row = "zen4 | RTX 3090=8.6 | 580.95.05 | "
+    assert first(row)[1] == [
+        "pip install torch==2.15.0",
+        "flox install flox/pytorch-python313-cuda12_9-sm86-avx2",
+    ]
+    assert first(row, Person(tools=frozenset({"uv", "conda"})))[1] == [
+        "uv pip install torch==2.15.0",
+        "conda install -c conda-forge pytorch-gpu cuda-version=13.0",
+        "flox install flox/pytorch-python313-cuda12_9-sm86-avx2",
+    ]
+    assert first("haswell | 6.1 | 535 | ", Person(tools=frozenset({"uv", "pixi", "conda"})))[1][
+        :2
+    ] == [
+        "uv pip install torch==2.14.1 --torch-backend=cu126",
+        "pixi add pytorch-gpu cuda-version=12.9 'libcudnn<9.11'",
+    ]
+    equal = "altra | T4G=7.5 | 580.95.05 | "
+    assert first(equal)[1][0].startswith("mamba install ")
+    assert first(equal, Person(tools=frozenset({"nix-shell"})))[1][0].startswith("nix-shell ")
+
+
+def test_the_active_python_limits_the_wheels() -> None:
+    row = "zen4 | RTX 3090=8.6 | 580.95.05 | "
+    assert short(first(row, Person(python="3.15"))[0]) == "2.15.0 PyPI"
+    assert short(first(row, Person(python="3.10"))[0]) == "2.14.1 PyPI"
+    assert short(first(row, Person(python="3.9"))[0]) == "2.13.0 conda-forge"
+
+
+# The same columns, and what the first line says.
+REASONS = """
+zen4    | 8.9         | 580.95.05  |      | CUDA 13.2, code for 8.6 runs on 8.9
+zen4    | 9.0         | 580.95.05  |      | CUDA 13.2, code for 9.0
+haswell | 6.1         | 535.183.01 |      | the last official one for this GPU
+zen4    | 8.9         | 550.163.01 |      | the newest for this driver
+zen4    | 6.1 8.6     | 580.95.05  |      | code for 6.1 and 8.6; the last official one for all
+haswell | 3.5 8.6     | 470.256.02 |      | code for 8.6; not for GPU 0
+grace   | 11.0        |            |      | needs a JetPack with CUDA 13.2
+haswell | 3.7         | 470.256.02 |      | unconfirmed
+m2      |             |            |      | uses the GPU through Metal (MPS)
+""".strip().splitlines()
+
+# What a newer driver makes possible.
+UPDATES = """
+zen4    | 8.9         | 550.163.01 |      | driver 580.65.06 or newer runs `pip install
+zen4    | 12.0        | 550.54.15  |      | driver 580.65.06 or newer runs
+zen4    | 8.6         | 531.79     | 12.1 WSL | a driver of Windows for CUDA 13 runs
+altra   | 8.7         | 540.4.0    | 12.6 | a JetPack with CUDA 13.4 runs `docker run
+haswell | 6.1         | 535.183.01 |      |
+zen4    | 9.0         | 580.95.05  |      |
+haswell | 3.5         | 470.256.02 |      |
+""".strip().splitlines()
+
+# The variant, and why to build it or not.
+BUILDS = """
+zen4    | 12.0        | 580.95.05  |      | cuda13_0/sm120-avx2: 2.10.0; only for size
+zen4    | 8.9         | 550.54.15  |      | cuda12_8/sm89-avx2: no reason: Flox has 2.9.1
+haswell | 6.1         | 535.183.01 |      | cuda12_8/sm61-avx2: no reason: Flox has 2.9.1
+haswell | 7.0         | 535.183.01 |      | cuda12_8/sm70-avx2: no reason: nothing newer than 2.8.0
+haswell | 3.5         | 470.256.02 |      | cuda13_0/cpu-avx2: no reason: PyTorch chooses
+zen4    | 8.6 12.0    | 580.95.05  |      | cuda13_0/sm120-avx2: no reason: one variant has code
+altra   | 8.0         | 580.95.05  |      | cuda13_0/sm80-armv8_2: 2.10.0; only for size
+zen4    |             |            |      | cuda13_0/cpu-avx2: no reason: PyTorch chooses
+nehalem |             |            |      | : no reason: no instruction set
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("row", REASONS)
+def test_a_line_says_why(row: str) -> None:
+    machine, says = machine_of(row)
+    assert says in choose(MATRIX, machine).now[0].says
+
+
+@pytest.mark.parametrize("row", UPDATES)
+def test_a_newer_driver_is_named_where_it_makes_a_better_build_possible(row: str) -> None:
+    machine, update = machine_of(row)
+    found = choose(MATRIX, machine).update
+    assert found.startswith(update)
+    assert bool(found) == bool(update)
+
+
+@pytest.mark.parametrize("row", BUILDS)
+def test_a_build_is_named_with_the_reason_to_build_it_or_not(row: str) -> None:
+    machine, answer = machine_of(row)
+    build = choose(MATRIX, machine).build
+    assert f"{build.variant}: {build.says}".startswith(answer)
+    assert build.has_reason == ("no reason" not in answer)
+
+
+def test_lines_for_the_matrix_make_the_variant_that_it_lacks() -> None:
+    choice, _ = first("altra | A100=8.0 | 580.95.05 | ")
+    assert choice.build.lines.startswith("[[release.cuda13_0.group]]")
+    more = matrix_reader.parse(f"{WHOLE}\n{choice.build.lines}")
+    again = choose(more, machine_of("altra | A100=8.0 | 580.95.05 | |")[0]).build
+    assert (again.variant, again.lines) == (choice.build.variant, "")
+
+
+def test_a_variant_that_is_published_is_installed_and_not_built() -> None:
+    machine, _ = machine_of("zen4 | RTX 5090=12.0 | 580.95.05 | |")
+    choice = choose(MATRIX, machine, published={"cuda13_0/sm120-avx2": "me"})
+    package = "me/pytorch-python313-cuda13_0-sm120-avx2"
+    assert [offer.command for offer in choice.now][1] == f"flox install {package}"
+    assert choice.build.says.startswith("no reason: Flox has 2.10.0 for this GPU alone")
+
+
+def test_a_release_that_is_newer_than_all_that_is_ready_is_a_reason_to_build() -> None:
+    release = MATRIX.releases["cuda13_0"]
+    newer = replace(release, torch=replace(release.torch, version="2.99.0"))
+    matrix = replace(MATRIX, releases={**MATRIX.releases, "cuda13_0": newer})
+    machine, _ = machine_of("zen4 | RTX 5090=12.0 | 580.95.05 | |")
+    assert choose(matrix, machine).build.says == "2.99.0; newer than everything that is ready"
+
+
+def test_releases_that_have_nothing_for_a_gpu_are_named_with_the_reason() -> None:
+    rejected = first("haswell | V100=7.0 | 535.183.01 | ")[0].build.rejected
+    assert rejected["release cuda13_0"].startswith("CUDA 13.0 does not compile for 7.0")
+    rejected = first("zen4 | RTX 5090=12.0 | 550.54.15 | ")[0].build.rejected
+    assert rejected["release cuda12_8"] == "needs driver 570.26 or newer; found 550.54.15"
+
+
+def test_remarks_on_a_machine() -> None:
+    row = "haswell | GRID V100-16C=7.0 A100 MIG 1g.10gb=8.0 | 581.29 | 13.0 WSL"
+    remarks = " ".join(first(row)[0].remarks)
+    for text in ("580 is the last driver branch", "is a vGPU", "is a MIG instance", "WSL2"):
+        assert text in remarks
+
+
+# --- the rows ---
+
+
+def test_each_row_is_installed_in_one_way_and_names_the_drivers_of_its_cuda() -> None:
+    floors = {"11": "450.80.02", "12": "525.60.13", "13": "580.65.06"}
+    for row in ROWS:
+        assert sum(key in row for key in ("index", "spec", "command")) == 1, row
+        assert row.get("driver") == floors.get(row.get("cuda", "").partition(".")[0]), row
+        assert row.get("code", []) == sorted(row.get("code", []), key=version)
+        assert row["versions"] == sorted(row["versions"], key=version)
+        assert ("cuda" in row) or not row.get("code")
+
+
+def test_the_code_of_wheels_is_what_was_read_in_them() -> None:
+    for wheel in official_wheels():
+        rows = [
+            row
+            for row in ROWS
+            if (row["who"], row["platform"]) == ("PyPI", wheel.platform)
+            and wheel.torch in row["versions"]
+        ]
+        code = [f"{it[3:-1]}.{it[-1]}" for it in wheel.sass]
+        assert [(row.get("cuda", ""), row.get("code", [])) for row in rows] == [(wheel.cuda, code)]
+
+
+def test_rows_that_nobody_checked_for_90_days_are_named_in_one_line() -> None:
+    oldest = min(row["checked"] for row in ROWS)
+    assert stale_builds(oldest + dt.timedelta(days=90)) == ""
+    line = stale_builds(oldest + dt.timedelta(days=200))
+    assert line.startswith(f"available.toml: {len(ROWS)} rows not checked for 90 days: PyPI, index")
