@@ -210,7 +210,7 @@ OPENS_FILES: Final = {
     "build_pytorch.smoke.script": "runs alone, in the Python of a result",
     "build_pytorch.tasks.init": "the folder of a new project",
     "build_pytorch.sources.planned_change": "a temporary folder of its own",
-    "build_pytorch.verify.hook_runs": "a temporary folder of its own",
+    "build_pytorch.verify.hooks": "a temporary folder of its own",
 }
 """The modules that open or list files themselves, with what they open."""
 

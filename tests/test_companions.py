@@ -18,13 +18,11 @@ from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.matrix import matrix_reader, source_tables
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.matrix.selection import select, select_packages
-from build_pytorch.nix.nix_evaluation import RecipeSource
 from build_pytorch.results import evidence
 from build_pytorch.sources import fetchers
 from build_pytorch.sources.release_move import NewVersions, ReleaseMove
-from build_pytorch.verify import recipe_evaluation, verification
-from build_pytorch.verify.check import Context
-from build_pytorch.verify.recipe_facts import Facts
+from build_pytorch.verify import recipe_facts, verification
+from build_pytorch.verify.context import Context
 
 VISION = "[release.cuda13_0.companion.torchvision]"
 AUDIO = "[release.cuda13_0.companion.torchaudio]"
@@ -170,34 +168,24 @@ def test_the_recipe_of_a_companion_is_a_stub_of_values() -> None:
         assert (PROJECT / imported).exists()
 
 
-@needs_nix
-def test_every_companion_has_the_derivation_of_its_variant_as_torch() -> None:
-    matrix = matrix_reader.parse(WHOLE)
-    context = Context(matrix, PROJECT)
-    results = recipe_evaluation.evaluated(context).results
-    torches = {v.path: results[v.path].drv_path for v in matrix.variants}
-    assert len({*torches.values()} - {None}) == len(matrix.variants)
-    for package in matrix.companions:
-        facts = Facts(results[package.path].facts or {})
-        assert facts.list("torches") == [torches[package.variant.path]], package.id
-
-
 def derivations(matrix: Matrix, packages: list[CompanionPackage], *, share: bool) -> dict[str, str]:
     """The derivation path of each companion, all from one Nix process."""
-    found = [
-        RecipeSource(p.id, str(PROJECT / p.path), (PROJECT / p.path).read_text()) for p in packages
-    ]
     context = Context(matrix, PROJECT)
-    context.by_path |= {package.id: package for package in packages}
-    done = recipe_evaluation._start(context, found, share=share).finish()  # noqa: SLF001
-    return {row["id"]: row["facts"]["drvPath"] for row in json.loads(done.stdout)}
+    # A single recipe shares its import of nixpkgs with no other one.
+    groups = [packages] if share else [[package] for package in packages]
+    found: dict[str, str] = {}
+    for group in groups:
+        context.present = [(p, context.recipes[p.path]) for p in group]
+        running = recipe_facts.start(context)
+        assert running
+        found |= {path: facts["drvPath"] for path, facts in running.finish().facts.items()}
+    return found
 
 
 @needs_nix
 def test_flox_builds_the_derivation_that_is_evaluated_with_a_shared_nixpkgs() -> None:
     matrix = matrix_reader.parse(WHOLE)
-    last = {(p.release_name, p.platform, p.name): p for p in matrix.companions}
-    chosen = list(last.values())
+    chosen = [p for p in matrix.companions if p.variant.gpu_key in {"sm121", None}]
     shared, alone = (derivations(matrix, chosen, share=share) for share in (True, False))
     assert shared == alone
     assert len(set(shared.values())) == len(chosen)
@@ -227,10 +215,7 @@ def test_a_fault_of_a_variant_is_one_finding_and_not_one_of_each_companion(
         (alone.name, "attribute 'other' missing"),
     }
     (outcome,) = result.outcomes
-    assert {path.rpartition("/")[2] for path in outcome.not_run} == {
-        f"{name}-python313-cpu-avx2.nix" for name in ("torchvision", "torchaudio")
-    }
-    assert outcome.reason == "its variant does not evaluate"
+    assert (outcome.not_run, outcome.reason) == (2, "does not evaluate")
 
 
 def test_companions_that_the_matrix_drops_are_deleted(project: Project) -> None:

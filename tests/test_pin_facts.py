@@ -20,7 +20,7 @@ from build_pytorch.matrix.source_tables import CudaSetFacts, Pin, PinFacts
 from build_pytorch.sources import pin_facts
 from build_pytorch.sources.move_checks import asked_move
 from build_pytorch.sources.release_move import ReleaseMove, new_versions
-from build_pytorch.verify.recipe_evaluation import MODEL
+from build_pytorch.verify.recipe_facts import MODEL
 
 PIN = "6a030d535719c5190187c4cec156f335e95e3211"
 NEW_PIN = "1123456789abcdef0123456789abcdef01234567"

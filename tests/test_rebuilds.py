@@ -13,8 +13,7 @@ from conftest import ONE, Project, needs_nix, write_recipes
 from build_pytorch.base import digest
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.verify import rebuild_causes, rebuilds
-from build_pytorch.verify.rebuild_causes import Difference
+from build_pytorch.verify import rebuilds
 from build_pytorch.verify.rebuilds import Rebuilds
 
 Edit = Callable[[str], str]
@@ -116,13 +115,13 @@ CASES: dict[str, tuple[Edit, Edit, set[str], str]] = {
         ),
         str,
         ALL,
-        "input source: outputHash: sha256-RKiZ",
+        "source: hash: sha256-RKiZ",
     ),
     "the hash of a patch": (
         swap("sha256-i9InbxD5HtfonB", "sha256-j9InbxD5HtfonB"),
         str,
         GPU,
-        "input cuda-13.0-clockrate-fix.patch of magma: outputHash: ",
+        "input magma: patches: cuda-13.0-clockrate-fix.patch ",
     ),
     "a version of PyTorch": (
         lambda text: swap(TAG, TAG.replace("0.0", "0.1"))(
@@ -256,27 +255,6 @@ def test_packages_that_come_and_go_are_named(before: Tree, tmp_path: Path) -> No
     assert {change.package for change in found.of("removed")} == gone != set()
     back = rebuilds.compare("x", after, before, before[0].packages)
     assert {change.package for change in back.of("new")} == gone
-
-
-def test_an_attribute_that_only_follows_the_version_is_no_cause() -> None:
-    version = Difference("2.10.0", "2.11.0", attribute="version")
-    name = Difference("torch-2.10.0", "torch-2.11.0", attribute="name")
-    assert rebuild_causes.causes([name, version]) == ["version: 2.10.0 -> 2.11.0"]
-
-
-def test_an_input_is_named_with_its_versions_and_the_way_to_it() -> None:
-    found = rebuild_causes.causes(
-        [
-            Difference("9.13", "9.15", input="cudnn"),
-            Difference(None, "1.0", input="mpi", trail=("magma",)),
-            Difference(["-a"], ["-a", "-b"], attribute="cmakeFlags", trail=("magma",)),
-        ]
-    )
-    assert found == [
-        "input cudnn 9.13 -> 9.15",
-        "input magma: input mpi added",
-        "input magma: cmakeFlags: -b added",
-    ]
 
 
 @needs_nix

@@ -448,7 +448,7 @@ def test_a_gpu_without_code_in_nixpkgs_gets_libraries_for_it_by_a_condition(tmp_
         assert part in text
     (tmp_path / variant.path).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / variant.path).write_text(text)
-    only = ["text", "syntax", "evaluation", "hooks"]
+    only = ["text", "evaluation", "hooks"]
     result = verification.verify(matrix, tmp_path, variants=[variant], only=only)
     assert [(f.check, f.found) for f in result.findings] == []
 
@@ -510,7 +510,7 @@ def test_two_releases_in_one_folder_verify(tmp_path: Path) -> None:
     matrix = matrix_reader.parse(shared)
     write_recipes(tmp_path, matrix)
     assert len(list((tmp_path / ".flox/pkgs").iterdir())) == 101
-    only = ["matrix", "text", "syntax", "evaluation"]
+    only = ["matrix", "text", "evaluation"]
     result = verification.verify(matrix, tmp_path, only=only)
     assert [(f.path, f.check, f.found) for f in result.findings] == []
 

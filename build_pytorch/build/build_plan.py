@@ -20,7 +20,7 @@ from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.tables import Build
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
-from build_pytorch.nix.nix_evaluation import UnreachablePinError
+from build_pytorch.nix.evaluation import UnreachablePinError
 from build_pytorch.results import ledger, package_state
 from build_pytorch.results.package_state import PackageState
 

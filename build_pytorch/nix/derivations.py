@@ -13,13 +13,12 @@ from typing import Final
 import msgspec
 
 from build_pytorch.base import files
-from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES, CUDA_PACKAGES_VARIABLE
-from build_pytorch.nix import nix_evaluation, quoting
-from build_pytorch.nix.nix_evaluation import RecipeSource, message_of, wait_with_progress
+from build_pytorch.nix import quoting
+from build_pytorch.nix.evaluation import Evaluation, Recipe, Scope
 
-_FUNCTION: Final = Path(__file__).resolve().with_name("derivations.nix")
+_FACTS: Final = Path(__file__).resolve().with_name("derivations.nix")
 
 CHECKOUT_FOLDER = ".flox/pkgs"
 """The folder of the files in the repository and in a checkout of it."""
@@ -53,35 +52,32 @@ def evaluate(root: Path, packages: Sequence[Package]) -> DerivationSet:
 
     Raises ToolError if Nix is missing or nixpkgs cannot be downloaded.
     """
-    by_path = {package.path: package.attribute for package in packages}
-    variants = {package.path: package.variant.path for package in packages}
-    recipes = [
-        RecipeSource(
-            path, str(root.resolve() / path), files.read_text_below(root, path), needs=variant
-        )
-        for path, variant in variants.items()
-    ]
-    if not recipes:
+    if not packages:
         return DerivationSet({}, {})
-    run = nix_evaluation.run_recipes(
-        recipes,
-        lambda rest, share: nix_evaluation.start(_expression(rest, share=share)),
-        lambda running, total: wait_with_progress(running, "evaluating recipes", total),
-    )
-    failures = {by_path[path]: message_of(result.stderr) for path, result in run.failed.items()}
-    if run.result.code and run.recipes:
-        raise ToolError(f"Nix cannot evaluate the recipes: {message_of(run.result.stderr)}")
-    if run.result.code:
-        return DerivationSet({}, failures)
-    decoded = msgspec.json.decode(run.result.stdout.encode(), type=dict[str, Derivation])
-    return DerivationSet({by_path[path]: found for path, found in decoded.items()}, failures)
-
-
-def _expression(recipes: Sequence[RecipeSource], *, share: bool) -> str:
-    imports, items = nix_evaluation.recipe_list(recipes, share=share)
-    function = quoting.literal(str(_FUNCTION))
-    arguments = f"recipes = {items}; imports = {{ {imports} }};"
-    return f"import (/. + {function}) {{ {arguments} }}"
+    top = root.resolve()
+    names = {package.path: package.attribute for package in packages}
+    recipes = [
+        Recipe(
+            package.path,
+            f"{top}/{package.path}",
+            files.read_text_below(root, package.path),
+            variant="" if package.variant is package else f"{top}/{package.variant.path}",
+        )
+        for package in packages
+    ]
+    scope = Scope(f"facts = import (/. + {quoting.literal(str(_FACTS))});")
+    results = Evaluation(recipes, scope, "evaluating recipes").finish()
+    found = {
+        names[path]: msgspec.convert(result.facts, Derivation)
+        for path, result in results.items()
+        if result.facts
+    }
+    failures = {
+        names[path]: (results[result.needs] if result.needs else result).error
+        for path, result in results.items()
+        if not result.facts
+    }
+    return DerivationSet(found, failures)
 
 
 def local_checkout(variant: Variant) -> str:

@@ -38,8 +38,6 @@ def _spaces(match: re.Match[str]) -> str:
 
 
 @functools.cache
-def is_movable(text: str) -> bool:
-    """Return whether an expression is complete and has no path that begins with a dot."""
-    bare = _TOKEN.sub("", text)
-    is_whole = all(bare.count(first) == bare.count(last) for first, last in ("()", "[]", "{}"))
-    return is_whole and not re.search(r"(?<![\w.+/])\.{1,2}/", bare)
+def has_relative_path(text: str) -> bool:
+    """Return whether an expression has a path that begins with a dot."""
+    return re.search(r"(?<![\w.+/])\.{1,2}/", _TOKEN.sub("", text)) is not None

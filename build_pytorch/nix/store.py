@@ -13,7 +13,7 @@ import msgspec
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.nix.nix_evaluation import message_of
+from build_pytorch.nix.evaluation import message_of
 
 # Programs of Nix, for `process.which`.
 NIX: Final = "nix"

@@ -15,7 +15,7 @@ from build_pytorch.generate.phase_plan import plan_recipe, shared_files
 from build_pytorch.generate.recipes import nixpkgs_imports
 from build_pytorch.matrix import matrix_editor
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.verify import rebuilds, registry, verification
+from build_pytorch.verify import check, rebuilds, verification
 from build_pytorch.verify.rebuilds import Rebuilds
 from build_pytorch.verify.verification import VerificationResult
 
@@ -46,7 +46,7 @@ def plan_files(old: Matrix, new: Matrix) -> list[Change]:
 
 def verify_planned(matrix: Matrix, planned: Iterable[Change]) -> VerificationResult:
     """Check the planned recipes in a temporary folder, by all categories but `generated`."""
-    only = [name for name in registry.CATEGORIES if name != "generated"]
+    only = [name for name in check.categories() if name != "generated"]
     with _tree(matrix, planned) as root:
         return verification.verify(matrix, root, only=only)
 

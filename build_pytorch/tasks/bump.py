@@ -123,7 +123,7 @@ def _carry_out(
     from build_pytorch.base.console import counted
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, ToolError
     from build_pytorch.base.file_plan import Action
-    from build_pytorch.nix import nix_evaluation
+    from build_pytorch.nix import evaluation
     from build_pytorch.sources.planned_change import next_steps, rebuilds_of, verify_planned
     from build_pytorch.tasks.rebuild_report import print_rebuilds
     from build_pytorch.verify import reports
@@ -142,7 +142,7 @@ def _carry_out(
     if result.exit_code != EXIT_OK:
         screen.line("The new recipes do not pass verification: nothing was written.")
         return EXIT_FINDINGS
-    if dry_run and nix_evaluation.is_installed():
+    if dry_run and evaluation.is_installed():
         try:
             print_rebuilds(rebuilds_of(old, new, planned), screen)
         except ToolError as error:

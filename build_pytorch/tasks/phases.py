@@ -74,31 +74,20 @@ def run(
     from build_pytorch.generate.phase_plan import plan
     from build_pytorch.matrix.model import Phase
     from build_pytorch.tasks.reference_pages import reference_pages
-    from build_pytorch.verify import recipe_evaluation, reports, verification
-    from build_pytorch.verify.check import Context as Checking
-
-    def started(tree: Tree) -> Checking:
-        """Start Nix, which takes longest, on the recipes as they are."""
-        context = Checking(matrix, tree.root, None, pages=reference_pages, tree=tree)
-        recipe_evaluation.start(context)
-        return context
+    from build_pytorch.verify import reports, verification
 
     matrix = load()
     root = matrix.root
     _refuse_ignored_folders(matrix, root)
     tree = Tree(root, force=force)
     phases = [phase for phase in Phase if phase.number in numbers]
-    context = started(tree) if verify else None
     pages = reference_pages() if Phase.DOCS in phases else {}
     plans = {phase: plan(phase, matrix, tree, pages) for phase in phases}
     changes = [change for planned in plans.values() for change in planned]
     is_read_only, has_changes = dry_run or check, any(change.action.writes for change in changes)
-    if context and has_changes:
-        recipe_evaluation.abandon(context)
     if not is_read_only:
         file_plan.apply(root, changes)  # before it is reported: it may fail
-        if context and has_changes:
-            context = started(Tree(root))
+        tree = Tree(root) if has_changes else tree
     is_pending = is_read_only and has_changes
     is_refused = any(change.action is Action.REFUSED for change in changes)
     code = EXIT_FINDINGS if is_refused or (is_pending and check) else EXIT_OK
@@ -108,9 +97,11 @@ def run(
             screen.diff(change.diff())
         suffix = " (nothing written)" if is_read_only else ""
         file_plan.print_plan(screen, changes, verbose=verbose, suffix=suffix)
-        if context and is_pending:
+        if verify and is_pending:
             screen.line("Verification not run: the files above are not written yet.")
-    result = verification.run_checks(context) if context and not is_pending else None
+    result = None
+    if verify and not is_pending:
+        result = verification.verify(matrix, root, pages=reference_pages, tree=tree)
     code = max(code, result.exit_code) if result else code
     if result and not json:
         reports.show(result, screen, verbose=verbose)

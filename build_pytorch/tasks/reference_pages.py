@@ -6,13 +6,13 @@ from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import EXIT_CODES
 from build_pytorch.build import log_rules
 from build_pytorch.tasks.command import TASKS
-from build_pytorch.verify import registry
+from build_pytorch.verify import check
 
 
 def reference_pages() -> dict[str, str]:
     """Return the text of each reference page by its path below the root."""
     return {
-        paths.CHECKS_DOC: registry.reference_page(),
+        paths.CHECKS_DOC: check.reference_page(),
         paths.COMMANDS_DOC: commands_page(),
         paths.LOG_RULES_DOC: log_rules.reference_page(),
     }

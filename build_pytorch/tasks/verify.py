@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
 from build_pytorch.tasks.command import command, load, words
-
-if TYPE_CHECKING:
-    from build_pytorch.base.console import Screen
 
 
 @command(texts={"only": "names of checks or categories, with commas: run only these"})
@@ -36,7 +32,7 @@ def verify(
 
     screen = Screen(sys.stdout)
     if explain:
-        _explain(screen, explain)
+        reports.explain(explain, screen)
         return EXIT_OK
     matrix = load()
     variants = variants_of(chosen_packages(matrix, packages))
@@ -62,22 +58,3 @@ def verify(
     if os.environ.get("GITHUB_ACTIONS") == "true":
         reports.print_annotations(result, sys.stdout)
     return result.exit_code
-
-
-def _explain(screen: Screen, name: str) -> None:
-    """Print the checks of an id or category: title, why, and how to fix a finding.
-
-    Raises BuildPytorchError for an unknown name, and prints all checks.
-    """
-    from build_pytorch.verify import registry
-
-    every = registry.chosen()
-    is_known = name in {*registry.CATEGORIES, *(check.id for check in every)}
-    found = registry.chosen([name]) if is_known else every
-    width = max(len(check.id) for check in found) + 2
-    for check in found:
-        screen.fold(f"{check.id:<{width}}", check.title, indent=width)
-    if len(found) == 1:
-        screen.fold("  Why: ", found[0].why, indent=7)
-        screen.fold("  Fix: ", found[0].fix, indent=7)
-    registry.chosen([name])

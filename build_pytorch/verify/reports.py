@@ -6,11 +6,13 @@ import platform
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-from msgspec import Struct, convert, field
+from msgspec import Struct
 
 from build_pytorch.base import console
 from build_pytorch.base.console import Screen, visible
-from build_pytorch.verify.check import CheckOutcome, Finding
+from build_pytorch.verify import check
+from build_pytorch.verify.check import CheckOutcome, Finding, State
+from build_pytorch.verify.recipe_facts import NO_NIX
 from build_pytorch.verify.verification import VerificationResult
 
 _COLOURS: Final = {
@@ -20,12 +22,22 @@ _COLOURS: Final = {
     "skipped": "yellow",
     "passed": "green",
 }
+_NAMED: Final = 3
+"""Skipped checks that are named; more are counted."""
+_DEBIAN: Final = {
+    NO_NIX: "nix-bin",
+    "no gcc for x86_64-linux": "gcc-x86-64-linux-gnu",
+    "no gcc for aarch64-linux": "gcc-aarch64-linux-gnu",
+    f"no gcc for {platform.machine()}-linux": "gcc",
+}
+"""The packages of Debian that end a reason to skip checks."""
 
 
 def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -> None:
     """Print findings, how to run what was skipped, and the summary; if verbose, all checks."""
     if verbose:
-        _show_checks(result, screen)
+        for outcome in result.outcomes:
+            _show_check(outcome, screen)
     alike = console.grouped(
         ((it.severity, it.check, it.found, it.expected), it) for it in result.findings
     )
@@ -35,7 +47,7 @@ def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -
     if skipped and not verbose:
         _show_skipped(skipped, screen)
     if verbose:
-        for variant, derivation in result.derivations().items():
+        for variant, derivation in result.derivations.items():
             screen.line(f"{variant}  {derivation}")
         for note in result.context.matrix.notes:
             screen.fold("note: ", note, "yellow")
@@ -56,20 +68,8 @@ def _show_finding(group: Sequence[Finding], screen: Screen) -> None:
     screen.fold("    fix:      ", visible(finding.fix), indent=14)
     if others:
         where = console.some([f"{each.path}:{each.line}" for each in others], 2)
-        screen.fold(
-            "    also in:  ", f"{console.counted(len(others), 'place')}: {where}", indent=14
-        )
-
-
-_NAMED: Final = 3
-"""Skipped checks that are named; more are counted."""
-_DEBIAN: Final = {
-    "Nix is not installed": "nix-bin",
-    "no gcc for x86_64-linux": "gcc-x86-64-linux-gnu",
-    "no gcc for aarch64-linux": "gcc-aarch64-linux-gnu",
-    f"no gcc for {platform.machine()}-linux": "gcc",
-}
-"""The packages of Debian that end a reason to skip checks."""
+        places = f"{console.counted(len(others), 'place')}: {where}"
+        screen.fold("    also in:  ", places, indent=14)
 
 
 def _show_skipped(skipped: Sequence[CheckOutcome], screen: Screen) -> None:
@@ -82,58 +82,33 @@ def _show_skipped(skipped: Sequence[CheckOutcome], screen: Screen) -> None:
         screen.command("  Debian: ", f"apt-get install {' '.join(packages)}")
 
 
-def _show_checks(result: VerificationResult, screen: Screen) -> None:
-    """Print a row for each check: its state, its subjects (of how many), its id and its title.
-
-    Of a single check, the subjects follow.
-    """
-    for outcome in result.outcomes:
-        bad = len(outcome.failed) or len(outcome.not_run)
-        total = len(outcome.subjects)
-        count = f"{bad} of {total}" if bad else str(total)
-        reason = visible(f" ({outcome.reason})") if outcome.reason else ""
-        text = f"{count:>8}  {outcome.check.id}: {outcome.check.title}{reason}"
-        colour = _COLOURS[outcome.state]
-        screen.fold(f"  {outcome.state:<7}  ", text, colour, indent=21)
-        states = {"passed": outcome.passed, "failed": outcome.failed, "skipped": outcome.not_run}
-        for state, subjects in states.items() if len(result.outcomes) == 1 else ():
-            for subject in subjects:
-                screen.fold(f"    {state:<7}  ", visible(subject), _COLOURS[state], indent=13)
+def _show_check(outcome: CheckOutcome, screen: Screen) -> None:
+    """Print a row: the state of a check, its subjects (of how many), its id and its title."""
+    bad, total = outcome.failed or outcome.not_run, outcome.subjects
+    count = f"{bad} of {total}" if bad else str(total)
+    reason = visible(f" ({outcome.reason})") if outcome.reason else ""
+    text = f"{count:>10}  {outcome.check.id}: {outcome.check.title}{reason}"
+    screen.fold(f"  {outcome.state:<7}  ", text, _COLOURS[outcome.state], indent=23)
 
 
 class CheckRow(Struct, frozen=True, kw_only=True):
-    """A check, and how many of its subjects passed, failed and were skipped."""
+    """A check: its state, how many subjects it has, and how many failed or were skipped."""
 
     id: str
     title: str
-    state: str
-    passed: int
+    state: State
+    subjects: int
     failed: int
     skipped: int
     reason: str
 
 
-class FindingRow(Struct, frozen=True, kw_only=True):
-    """A finding: the fields of `Finding` for other programs."""
-
-    check: str
-    severity: str
-    path: str = field(name="file")
-    line: int
-    column: int
-    found: str
-    expected: str
-    fix: str
-
-
 class VerificationDocument(Struct, frozen=True, kw_only=True):
-    """The report as a JSON object."""
+    """The document of --json."""
 
-    root: str
     variants: list[str]
-    companions: list[str]
     checks: list[CheckRow]
-    findings: list[FindingRow]
+    findings: list[Finding]
     derivations: dict[str, str]
     notes: tuple[str, ...]
     exit_code: int
@@ -141,28 +116,36 @@ class VerificationDocument(Struct, frozen=True, kw_only=True):
 
 def document(result: VerificationResult) -> VerificationDocument:
     """Return the report for --json."""
-    checks = [
-        CheckRow(
-            id=outcome.check.id,
-            title=outcome.check.title,
-            state=outcome.state,
-            passed=len(outcome.passed),
-            failed=len(outcome.failed),
-            skipped=len(outcome.not_run),
-            reason=outcome.reason,
-        )
-        for outcome in result.outcomes
-    ]
     return VerificationDocument(
-        root=str(result.context.root),
         variants=[variant.id for variant in result.context.variants],
-        companions=[companion.id for companion in result.context.companions],
-        checks=checks,
-        findings=[convert(each, FindingRow, from_attributes=True) for each in result.findings],
-        derivations=result.derivations(),
+        checks=[
+            CheckRow(
+                id=outcome.check.id,
+                title=outcome.check.title,
+                state=outcome.state,
+                subjects=outcome.subjects,
+                failed=outcome.failed,
+                skipped=outcome.not_run,
+                reason=outcome.reason,
+            )
+            for outcome in result.outcomes
+        ],
+        findings=result.findings,
+        derivations=result.derivations,
         notes=result.context.matrix.notes,
         exit_code=result.exit_code,
     )
+
+
+def explain(name: str, screen: Screen) -> None:
+    """Print why checks matter and how to fix their findings: one check, or those of a category.
+
+    Raises BuildPytorchError for an unknown name.
+    """
+    for each in check.chosen([name]):
+        screen.fold(f"{each.id}: ", each.title)
+        screen.fold("  Why: ", each.why, indent=7)
+        screen.fold("  Fix: ", each.fix, indent=7)
 
 
 def print_annotations(result: VerificationResult, stream: TextIO) -> None:
@@ -177,14 +160,11 @@ def print_annotations(result: VerificationResult, stream: TextIO) -> None:
     def value(text: str) -> str:
         return data(text).replace(":", "%3A").replace(",", "%2C")
 
+    titles = {outcome.check.id: outcome.check.title for outcome in result.outcomes}
     for finding in result.findings:
         place = f"file={value(finding.path)},line={finding.line},col={finding.column}"
-        title = value(f"{finding.check}: {result.checks[finding.check].title}")
-        text = f"::{finding.severity} {place},title={title}::{data(_sentence(finding))}\n"
-        console.write(stream, text)
+        title = value(f"{finding.check}: {titles[finding.check]}")
+        said = f"found {visible(finding.found)}; expected {finding.expected}; {finding.fix}"
+        console.write(stream, f"::{finding.severity} {place},title={title}::{data(said)}\n")
     for note in result.context.matrix.notes:
         console.write(stream, f"::notice::{data(note)}\n")
-
-
-def _sentence(finding: Finding) -> str:
-    return f"found {visible(finding.found)}; expected {finding.expected}; {finding.fix}"

@@ -1,152 +1,130 @@
-# The facts of one evaluated recipe, read from the derivation where possible: passthru shows what
-# was requested, inputs and phases show what is built. Facts are lazy: one that cannot be evaluated
-# does not affect the others. A fact that the package does not have is null.
-#
-# `pin` is the package that the pinned nixpkgs makes from the same arguments, or null.
-{ isDerivation, plain }:
-pin: drv:
+# The facts of a package, read from the derivation where possible: passthru shows what was requested,
+# attributes and inputs show what is built. A fact that the package does not have is null.
+item: drv:
 let
-  inherit (builtins) concatMap filter head isList;
+  inherit (builtins) attrNames attrValues concatMap filter head isAttrs isFunction isList listToAttrs mapAttrs match;
 
+  isDerivation = value: isAttrs value && value.type or null == "derivation";
   listOf = value: if isList value then value else filter (x: x != null) [ value ];
   unique = builtins.foldl' (seen: x: if builtins.elem x seen then seen else seen ++ [ x ]) [ ];
   # The attributes of a set by their names; null for one that is missing.
-  pick = names: set: builtins.listToAttrs (
-    map (name: { inherit name; value = set.${name} or null; }) names
-  );
+  pick = names: set: listToAttrs (map (name: { inherit name; value = set.${name} or null; }) names);
 
-  buildInputs = pkg: filter isDerivation (listOf (pkg.buildInputs or null));
-  inputs =
-    buildInputs drv
-    ++ filter isDerivation (
-      listOf (drv.nativeBuildInputs or null) ++ listOf (drv.propagatedBuildInputs or null)
-    );
-  # The first package of a name; an empty set if there is none.
-  named = pname: packages: head (filter (input: input.pname or "" == pname) packages ++ [ { } ]);
-  magma = named "magma" inputs;
-  pinnedMagma = named "magma" (buildInputs pin);
-
-  # A torch, under any name, among the inputs of a companion.
+  # A torch under any name.
   isTorch = value: isDerivation value && value ? cudaCapabilities && value ? cudaSupport;
 
-  # Inputs count by their names, as overlays may change their contents.
-  byName =
+  # The CUDA packages that may be from elsewhere, with names of their own.
+  foreign = [ "cudatoolkit" "cudnn" "nccl" "libcusparse_lt" ];
+
+  # A value without the contents of packages, which overlays may change: of a package, its name with
+  # the CUDA that it belongs to.
+  plain =
     value:
     if isTorch value then
       "torch"
     else if isDerivation value then
-      value.pname or value.name
+      let
+        cuda = match "(cuda[0-9.]+-).*" value.name;
+        name = value.pname or value.name;
+      in
+      if cuda == null || builtins.elem name foreign then name else head cuda + name
+    else if isAttrs value then
+      mapAttrs (_: plain) value
     else if isList value then
-      map byName value
+      map plain value
+    else if isFunction value then
+      "a function"
+    else if builtins.isPath value then
+      toString value
     else
-      plain value;
+      value;
 
-  # The attributes of the derivation that differ from those of the pin's package, without those that
-  # recipes set: each has a fact of its own.
-  differing =
-    let
-      setByRecipes = [
-        "cmakeFlags" "name" "ninjaFlags" "patches" "pname" "postPatch" "preConfigure"
-        "requiredSystemFeatures" "src" "version"
-      ]
-      ++ (if isTorch drv then [ ] else [ "doInstallCheck" "propagatedBuildInputs" ]);
-      # A newer torch has the build version in `env`, where it follows `version`.
-      follows = attrs: attrs ? env && attrs.env.PYTORCH_BUILD_VERSION or null == attrs.version;
-      others =
-        attrs:
-        removeAttrs attrs setByRecipes
-        // (if follows attrs then { env = removeAttrs attrs.env [ "PYTORCH_BUILD_VERSION" ]; } else { });
-      ours = others drv.drvAttrs;
-      theirs = others pin.drvAttrs;
-      # nixpkgs takes the architectures of a companion from torch; the hook sets them again.
-      isSame =
-        name:
-        ours ? ${name}
-        && theirs ? ${name}
-        && (name == "TORCH_CUDA_ARCH_LIST" && !isTorch drv || byName ours.${name} == byName theirs.${name});
-    in
-    builtins.mapAttrs (name: _: {
-      recipe = byName (ours.${name} or null);
-      pin = byName (theirs.${name} or null);
-    }) (removeAttrs (theirs // ours) (filter isSame (builtins.attrNames ours)));
-
+  inputs = filter isDerivation (
+    concatMap listOf (attrValues (removeAttrs drv.drvAttrs [ "src" "patches" ]))
+  );
+  # The first input of a name; an empty set if there is none.
+  named = pname: head (filter (input: input.pname or "" == pname) inputs ++ [ { } ]);
   cudaOf = pkg: (pkg.cudaPackages or { }).cudaMajorMinorVersion or null;
+  magma = named "magma";
 
   # The model keeps url and hash as given; real fetchers keep only derived values.
-  patchesOf =
-    pkg:
-    map (p: {
-      name = p.name or (baseNameOf p);
-      url = p.url or (head (p.urls or [ null ]));
-      hash = p.hash or (p.outputHash or null);
-      # fetchpatch removes what a server may change; without that, the hash is of another text.
-      isNormalised = p.postFetch or "" != "";
-    }) (listOf (pkg.patches or null));
+  patchOf = patch: toString [
+    (patch.name or (baseNameOf patch))
+    (patch.url or (head (patch.urls or [ null ])))
+    (patch.hash or (patch.outputHash or null))
+    # fetchpatch removes what a server may change; without that, the hash is of another text.
+    (if patch.postFetch or "" == "" then "raw" else "normalised")
+  ];
 
-  sourceOf =
-    pkg:
-    if pkg.src or null == null then null else
-      pick [ "owner" "repo" "rev" "fetchSubmodules" ] pkg.src
-      // { hash = pkg.src.hash or (pkg.src.outputHash or null); };
+  cuda = if drv.cudaSupport or false then drv.cudaPackages or { } else { };
+  pathOf = output: name: if cuda ? ${name} then "${cuda.${name}.${output} or cuda.${name}}" else null;
 
-  hooks = [ "postPatch" "preConfigure" "preBuild" ];
-in
-pick (
-  hooks
-  ++ [
-    "name" "pname" "version" "system" "cudaSupport" "setTorch" "cmakeFlags" "ninjaFlags"
-    "requiredSystemFeatures"
-  ]
-) drv
-// {
-  inherit (drv) drvPath;
-
-  # The libraries behind the BLAS among the inputs.
-  blas = unique (concatMap (input: listOf (input.implementation or null)) (buildInputs drv));
-
-  # The nixpkgs of the package, as the recipe names it.
-  nixpkgs = drv.model.source or null;
-  buildVersionEnv = drv.PYTORCH_BUILD_VERSION or (drv.env.PYTORCH_BUILD_VERSION or null);
-
-  # The CUDA of torch, and every CUDA among the packages that torch and its MAGMA link.
-  cudaVersion = if drv.cudaSupport or false then cudaOf drv else null;
-  cudaVersions = filter (version: version != null) (
-    unique (map (pkg: pkg.cudaMajorMinorVersion or null) (inputs ++ buildInputs magma))
-  );
-  # The MAGMA that torch links, under any attribute name.
-  magma =
-    if magma == { } then null else
-      pick [ "static" "cmakeFlags" ] magma
-      // { cudaVersion = cudaOf magma; patches = patchesOf magma; };
-  # The files of the CUDA packages of torch that do not come from nixpkgs.
-  cudaPackageFiles = builtins.mapAttrs (_: package: package.calledFile or null) (
-    pick [ "cudatoolkit" "cudnn" "nccl" "libcusparse_lt" ] (drv.cudaPackages or { })
-  );
-  ncclMakeFlags = (named "nccl" inputs).makeFlags or null;
-
-  # The torch that a companion is compiled and installed with.
-  torches = unique (map (input: input.drvPath) (filter isTorch inputs));
-  torchOutputs = unique (
-    map (input: input.outputName) (filter isTorch (listOf (drv.propagatedBuildInputs or null)))
-  );
-  propagated = map byName (listOf (drv.propagatedBuildInputs or null));
-
-  src = sourceOf drv;
-  patches = patchesOf drv;
-  passthru = pick [ "gpuArch" "cpuISA" "blasProvider" "cudaCapabilities" ] (drv.passthru or { });
-  meta = pick [ "description" "longDescription" "platforms" "broken" ] (drv.meta or { });
-
-  # What the pinned nixpkgs does without the recipe.
-  pin =
-    if pin == null then null else
-      builtins.mapAttrs (_: text: if text == null then "" else text) (pick hooks pin)
-      // {
-        inherit differing;
-        patches = patchesOf pin;
-        src = sourceOf pin;
-        propagated = map byName (listOf (pin.propagatedBuildInputs or null));
-        magmaPatches = patchesOf pinnedMagma;
-        magmaCmakeFlags = pinnedMagma.cmakeFlags or [ ];
-        ncclMakeFlags = (named "nccl" (buildInputs pin)).makeFlags or null;
+  # Whether torch is broken if nixpkgs has a reason that no recipe knows.
+  brokenForOther =
+    let
+      withReason = set: set // {
+        torch = set.torch.overrideAttrs (old: {
+          passthru = old.passthru // {
+            brokenConditions = old.passthru.brokenConditions // { "another reason" = true; };
+          };
+        });
       };
-}
+      nixpkgs = item.given.nixpkgs_pinned;
+      sets = filter (name: match "python3[0-9]*Packages" name != null) (attrNames nixpkgs);
+      changed = listToAttrs (map (name: { inherit name; value = withReason nixpkgs.${name}; }) sets);
+    in
+    if item.given or { } == { } || !(isTorch drv && drv.cudaSupport) then null
+    else (item.function { nixpkgs_pinned = nixpkgs // changed; }).meta.broken or null;
+
+  # Those of release.nix: its packages, and the names of those that a machine can run. The pinned
+  # nixpkgs takes minutes for derivations: those of recipes have to do there.
+  ofSet = function: {
+    packages = mapAttrs (_: drv: {
+      inherit (drv) name system;
+      drvPath = if drv ? model then drv.drvPath else null;
+    }) (function { });
+    possible = attrNames (function { impossibleHosts = false; });
+  };
+in
+if item ? isSet then
+  ofSet drv
+else
+  {
+    inherit (drv) drvPath;
+    attr = mapAttrs (_: plain) drv.drvAttrs;
+    input = listToAttrs (map (input: { name = plain input; value = input.version or ""; }) (filter (i: !isTorch i) inputs));
+
+    cudaSupport = drv.cudaSupport or null;
+    cudaVersion = if drv.cudaSupport or false then cudaOf drv else null;
+    magma = pick [ "static" "cmakeFlags" ] magma // {
+      cuda = cudaOf magma;
+      patches = map patchOf (listOf (magma.patches or null));
+      buildInputs = map plain (listOf (magma.buildInputs or null));
+    };
+    nccl.makeFlags = (named "nccl").makeFlags or null;
+    # The files of the CUDA packages that do not come from nixpkgs, and paths of others.
+    cudaPackages = mapAttrs (_: package: package.calledFile or null) (
+      pick foreign cuda
+    );
+    path = {
+      cccl = pathOf "out" "cuda_cccl";
+      cuptiLib = pathOf "lib" "cuda_cupti";
+      cuptiDev = pathOf "dev" "cuda_cupti";
+    };
+
+    # The torch that a companion is compiled and installed with.
+    torch = if isTorch drv then null else {
+      derivations = unique (map (input: input.drvPath) (filter isTorch inputs));
+      installed = unique (map (input: input.outputName) (filter isTorch (listOf (drv.propagatedBuildInputs or null))));
+      ofSet = drv.setTorch or null;
+    };
+
+    src =
+      pick [ "owner" "repo" "rev" "fetchSubmodules" ] (drv.src or { })
+      // { hash = drv.src.hash or (drv.src.outputHash or null); };
+    passthru = plain (pick [ "gpuArch" "cpuISA" "blasProvider" "cudaCapabilities" ] (drv.passthru or { }));
+    meta = pick [ "description" "longDescription" "platforms" "broken" ] (drv.meta or { });
+    inherit brokenForOther;
+    # The nixpkgs of the package, as the recipe names it; only the model records it.
+    nixpkgs = drv.model.source or null;
+  }

@@ -1,20 +1,23 @@
-# The scope of an evaluated recipe, for scopedImport; files that the recipe imports get it as
-# well. Every function that reaches the network, the host or another nixpkgs returns the model or
-# throws an error, so that the result depends on the recipe alone.
+# What recipes see in place of functions of Nix that reach the network, the host or another nixpkgs:
+# they return the model or throw an error. Files that a recipe imports see the same.
 {
-  model,
-  # What revisions of nixpkgs contain, and the other tarballs that exist, as in evaluate.nix.
+  # What revisions of nixpkgs contain, by revision: see default.nix.
   revisions,
+  # The tarballs of repositories with CUDA packages, each with a name, by URL.
   repositories,
-  # The values of files that are evaluated already, by path.
-  known,
-  # The value of builtins.currentSystem, and the platform of a nixpkgs without `system`.
-  system,
+  # The value of the environment variable that names a local checkout of such a repository.
+  checkout ? "",
 }:
+# The values of files that are evaluated already, by path.
+known:
 let
-  inherit (builtins) isAttrs match stringLength substring;
+  inherit (builtins) isAttrs match substring stringLength;
 
-  root = toString model;
+  root = toString ./.;
+  # The platform of the machine, which must not change a recipe.
+  system = "x86_64-linux";
+  none = { url = null; sha256 = null; };
+
   # Whether a path is the folder of the model, also with what does not change it.
   isModel =
     path:
@@ -24,8 +27,7 @@ let
     in
     substring 0 (stringLength root) whole == root && match "(/|/\\.|/default\\.nix)*" rest != null;
 
-  unavailable =
-    what: throw "${what}: not available, recipes are evaluated without access to the network and the host";
+  unavailable = what: throw "${what}: not available, recipes are evaluated without access to the network and the host";
 
   # The model, in place of any nixpkgs. A set, so that `import` gets the source that the recipe
   # names; in a string it becomes a path.
@@ -33,7 +35,7 @@ let
     fetcher: url: sha256:
     if repositories ? ${url} then
       # Not a folder that exists: callPackage of the model knows the files below it.
-      "${root}/repositories/${repositories.${url}}/${if sha256 == null then "any" else sha256}"
+      "/repositories/${repositories.${url}}/${if sha256 == null then "any" else sha256}"
     else if match ".*nixpkgs.*|channel:.*|.*channels\\.nixos\\.org/.*" url == null then
       unavailable "${fetcher} ${url}"
     else
@@ -50,54 +52,37 @@ let
     else
       fetched "fetchTarball" given.url (given.sha256 or null);
 
-  findFile =
-    _: name:
-    if name == "nixpkgs" then
-      fetched "findFile" "<nixpkgs>" null
-    else
-      throw "file '${name}' was not found in the Nix search path";
-
-  none = { url = null; sha256 = null; };
-
   importAny =
     path:
     if isModel path then
       args:
-      import model (
-        { modelSystem = system; modelRevisions = revisions; modelSource = path.modelSource or none; }
-        // args
+      import ./. (
+        { modelSystem = system; modelRevisions = revisions; modelSource = path.modelSource or none; } // args
       )
     else
       known.${toString path} or (scopedImport scope path);
 
-  # Names that Nix defines without `builtins.`
-  globals = {
-    import = importAny;
-    scopedImport = more: path: scopedImport (scope // more) path;
+  fetchers = builtins.listToAttrs (
+    map (name: { inherit name; value = _: unavailable name; }) [
+      "fetchGit" "fetchMercurial" "fetchTree" "fetchurl" "getFlake"
+    ]
+  );
+  ours = fetchers // {
     inherit fetchTarball;
-    fetchGit = args: fetched "fetchGit" (toString (args.url or args)) null;
-    fetchMercurial = _: unavailable "fetchMercurial";
-    fetchTree = _: unavailable "fetchTree";
-  };
-
-  # Names that Nix defines as `builtins.name` and `__name`.
-  others = {
+    import = importAny;
     currentSystem = system;
-    currentTime = unavailable "currentTime";
     functionArgs = function: function.__functionArgs or (builtins.functionArgs function);
-    fetchurl = _: unavailable "builtins.fetchurl";
-    getEnv = _: "";
-    getFlake = _: unavailable "getFlake";
-    inherit findFile;
-    nixPath = [ { prefix = "nixpkgs"; path = root; } ];
-    storePath = _: unavailable "storePath";
+    getEnv = name: if name == "CUDA_TOOLKIT_REPO" then checkout else "";
   };
-
-  scope =
-    globals
-    // builtins.listToAttrs (
-      map (name: { name = "__${name}"; value = others.${name}; }) (builtins.attrNames others)
-    )
-    // { builtins = builtins // globals // others // { inherit (scope) builtins; }; };
+  scope = {
+    inherit (ours) fetchGit fetchTarball import;
+    __findFile =
+      _: name:
+      if name == "nixpkgs" then
+        fetched "findFile" "<nixpkgs>" null
+      else
+        throw "file '${name}' was not found in the Nix search path";
+    builtins = builtins // ours;
+  };
 in
 scope

@@ -1,7 +1,7 @@
 """Checks of the text of recipes. They work on any file, also on one that is not valid Nix.
 
 They hold what a person greps for, and what only the text shows. What a recipe does is checked by
-evaluating it and by running its hooks.
+evaluating it and by running its hooks. The expected set of files comes from the matrix.
 """
 
 from __future__ import annotations
@@ -10,11 +10,43 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from build_pytorch.base.errors import ToolError
+from build_pytorch.base.file_plan import recipes_elsewhere
 from build_pytorch.matrix.model import Variant
-from build_pytorch.verify import check
-from build_pytorch.verify.check import CPU_RECIPES, GPU_RECIPES, Context, Finding, RecipeFile
+from build_pytorch.verify.check import CheckSkipped, Finding
+from build_pytorch.verify.context import Context, RecipeFile
 
-CHECKS: Final = check.CheckList(check.RECIPES)
+
+def missing_recipe(context: Context) -> Iterator[Finding]:
+    """Yield the packages without a recipe, and recipes that cannot be read."""
+    for path, reason in context.unreadable.items():
+        yield Finding(found=reason, expected="a readable UTF-8 text file", path=path)
+    for package in context.matrix.packages:
+        if package.path not in context.recipes and package.path not in context.unreadable:
+            expected, fix = f"the recipe of {package.id}", f"run `invoke {package.phase.command}`"
+            yield Finding(found="no such file", expected=expected, path=package.path, fix=fix)
+
+
+_FIX_ELSEWHERE: Final = (
+    "run `invoke phase1`, which deletes it unless it was edited; else delete it, or take the line "
+    "with the digest out of a recipe that is your own"
+)
+
+
+def extra_recipe(context: Context) -> Iterator[Finding]:
+    """Yield recipes of no package, in the folders of the matrix and generated ones elsewhere."""
+    known = {package.path for package in context.matrix.packages}
+    expected = "only recipes of the matrix"
+    for path in (*context.recipes, *context.unreadable):
+        if path not in known:
+            yield Finding(found="a recipe of no variant", expected=expected, path=path)
+    try:
+        elsewhere = list(recipes_elsewhere(context.root, context.matrix.folders))
+    except ToolError as error:
+        raise CheckSkipped(str(error)) from None
+    for path in elsewhere:
+        found = "a generated recipe in a folder that matrix.toml does not name"
+        yield Finding(found=found, expected=expected, path=path, fix=_FIX_ELSEWHERE)
 
 
 def _lines_with(text: str, words: list[str]) -> list[int]:
@@ -24,13 +56,8 @@ def _lines_with(text: str, words: list[str]) -> list[int]:
     return [n for n, line in enumerate(text.split("\n"), 1) if pattern.search(line)]
 
 
-@CHECKS.add(
-    "GPU recipes have the lines of their overlays, each once",
-    GPU_RECIPES,
-    why="A missing line means another CUDA, MAGMA or PyTorch; a second one, a faulty copy.",
-    fix="restore the overlays, and keep their words out of comments",
-)
-def gpu_pattern_lines(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+def pattern_lines(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    """Yield another number of lines of overlays than the variant has, and CUDA without a GPU."""
     torch, text = variant.release.torch, recipe.text
     words = [] if torch.is_of_pin else [f'version = "{torch.version}"']
     if variant.cuda:
@@ -41,33 +68,19 @@ def gpu_pattern_lines(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]
     lines = _lines_with(text, words) if words else []
     if len(lines) != len(words):
         found = f"{len(lines)} lines with {' or '.join(words)}"
-        yield Finding(found, f"exactly {len(words)}, one for each overlay", line=max([1, *lines]))
+        expected = f"exactly {len(words)}, one for each overlay"
+        yield Finding(found=found, expected=expected, line=max([1, *lines]))
+    for line in [] if variant.cuda else _lines_with(text, ["cudaPackages_"]):
+        yield Finding(found="a CUDA package set", expected="none without CUDA", line=line)
 
 
-@CHECKS.add(
-    "CPU-only recipes have the overlay of PyTorch alone, if any, and no CUDA",
-    CPU_RECIPES,
-    why="A CUDA package set in a CPU-only recipe adds gigabytes, or CUDA itself.",
-    fix="keep the PyTorch overlay and remove the others",
-)
-def cpu_pattern_lines(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    yield from gpu_pattern_lines(variant, recipe)
-    for line in _lines_with(recipe.text, ["cudaPackages_"]):
-        yield Finding("a CUDA package set", "none without CUDA", line=line)
-
-
-@CHECKS.add(
-    "Recipes have the nixpkgs pin of their release, and no file has a retired one",
-    check.TREE,
-    why="Another pin has another CUDA and another torch than the file name.",
-    fix="run `invoke all`, or delete the file",
-)
 def retired_pin(context: Context) -> Iterator[Finding]:
-    context.recipe_paths()
+    """Yield recipes without the pin of their release, and files with a retired one."""
     matrix = context.matrix
-    for variant, recipe in context.present_variants:
-        if variant.pin.rev not in recipe.text:
-            yield Finding("no pin of its release", variant.pin.rev, path=recipe.path)
+    for package, recipe in context.present:
+        rev = package.variant.pin.rev
+        if isinstance(package, Variant) and rev not in recipe.text:
+            yield Finding(found="no pin of its release", expected=rev, path=recipe.path)
     release_names = {package.path: package.release_name for package in matrix.packages}
     for name, release in matrix.releases.items():
         wanted = matrix.pins[release.nixpkgs.pin].rev
@@ -77,28 +90,18 @@ def retired_pin(context: Context) -> Iterator[Finding]:
             is_own = path.startswith(folders) and release_names.get(path, name) == name
             for rev in release.nixpkgs.retired if is_own else ():
                 for line in _lines_with(recipe.text, [rev]):
-                    yield Finding(f"the retired pin {rev}", wanted, line=line, path=path)
+                    found = f"the retired pin {rev}"
+                    yield Finding(found=found, expected=wanted, path=path, line=line)
 
 
-@CHECKS.add(
-    "No recipe disables MAGMA",
-    why="Without MAGMA the compile error is hidden and torch.linalg is slow.",
-    fix="remove it; the patch in the overlay is the fix",
-)
 def magma_enabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    """Yield each way to switch MAGMA off."""
     for match in re.finditer("filterMagma|USE_MAGMA=OFF|USE_MAGMA=0", recipe.text):
-        expected = "MAGMA enabled: it builds with the patch"
-        yield recipe.finding(match.start(), match[0], expected)
+        yield recipe.finding(match.start(), match[0], "MAGMA enabled: it builds with the patch")
 
 
-@CHECKS.add(
-    "gpuArchSM and gpuArchNum agree with the file name",
-    GPU_RECIPES,
-    why="A build for another architecture compiles for hours and does not run. Nix accepts sm_120 "
-    "as well, and CMake refuses it after hours.",
-    fix="use the dotted capability for gpuArchSM, its digits for gpuArchNum",
-)
 def gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    """Yield names of another architecture than that of the file name."""
     wanted = {} if variant.gpu is None else {"SM": variant.gpu.capability, "Num": variant.gpu.code}
     for name, value in wanted.items():
         expected = f'gpuArch{name} = "{value}"'
@@ -106,7 +109,7 @@ def gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         pattern = rf'gpuArch{name}(?<!\wgpuArch{name})\s*=\s*"([^"]*)"'
         matches = list(re.finditer(pattern, recipe.code))
         if not matches:
-            yield Finding(f"no gpuArch{name}", expected)
+            yield Finding(found=f"no gpuArch{name}", expected=expected)
         for match in matches:
             if match[1] != value:
                 yield recipe.finding(match.start(), match[0], expected)
@@ -117,19 +120,14 @@ _OVERRIDE: Final = re.compile(
 )
 
 
-@CHECKS.add(
-    "torch.override with cudaSupport, without cudaPackages, comes before overrideAttrs",
-    why="overrideAttrs alone builds for hours and yields a CPU-only PyTorch. The argument "
-    "cudaPackages reaches torch alone: MAGMA and the other inputs stay on another CUDA.",
-    fix="(nixpkgs_pinned.python3Packages.torch.override { ... }).overrideAttrs (...), with "
-    "cudaPackages in an overlay",
-)
 def two_stage_override(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    """Yield what differs from override with cudaSupport, and then overrideAttrs."""
     wanted = "true" if variant.gpu else "false"
     match = _OVERRIDE.search(recipe.code)
     if match is None:
         found = f"no ({variant.python_set}.torch.override {{ ... }}).overrideAttrs"
-        yield Finding(found, f".override {{ cudaSupport = {wanted}; }} and then .overrideAttrs")
+        expected = f".override {{ cudaSupport = {wanted}; }} and then .overrideAttrs"
+        yield Finding(found=found, expected=expected)
         return
     support = re.search(r"(?<![\w.-])cudaSupport\s*=\s*(\w+)\s*;", match["arguments"])
     if support is None or support[1] != wanted:
@@ -145,13 +143,8 @@ _SED: Final = re.compile(r"\n([ \t]*(?:sed|perl)\b[^\n]* -[a-z]*i\b[^\n]*?(\S+)[
 _LENIENT: Final = re.compile(r"--(?:replace-(?:quiet|warn)|replace)(?=[\s'\"])")
 
 
-@CHECKS.add(
-    "Every substitution of a text fails if the text is not there",
-    why="A sed that finds nothing changes nothing and says nothing: the fix is lost with the text.",
-    fix="substituteInPlace with --replace-fail; after a sed, `grep -q` for its result and, without "
-    "it, `exit 1`",
-)
 def substitution_fails(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    """Yield substitutions that go on if their text is not there."""
     for match in _LENIENT.finditer(recipe.code):
         yield recipe.finding(match.start(), match[0], "--replace-fail")
     for match in _SED.finditer(recipe.code):

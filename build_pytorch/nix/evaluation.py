@@ -1,0 +1,259 @@
+"""Evaluation of recipes by `nix-instantiate`: many in one process, unchanged, with facts of each.
+
+An import of nixpkgs that several recipes have in common is evaluated once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from build_pytorch.base import files, process
+from build_pytorch.base.console import ProgressLine, shortened
+from build_pytorch.base.errors import ToolError
+from build_pytorch.nix import quoting
+from build_pytorch.nix.source_text import has_relative_path
+
+_FUNCTION: Final = Path(__file__).resolve().with_name("evaluate.nix")
+_PROGRAM: Final = "nix-instantiate"
+
+_OFFLINE_MEMORY: Final = 8 << 30
+"""Bytes that an offline evaluation may use; a recipe may build an endless list."""
+
+_INITIAL_HEAP: Final = "1G"
+"""Of Nix's garbage collector: without collections, 1,056 recipes take 1.8 s of CPU, not 2.0 s."""
+
+SECONDS: Final = 120.0
+"""Limit for a recipe that computes forever; offline, all recipes take less than a second."""
+MOST_ERRORS: Final = 20  #: recipes with an error; after them, the others are not evaluated
+
+_PINNED: Final = re.compile(
+    r"^(?:\{ pkgs[^\n]*?)?, nixpkgs_pinned \? (.+?)(?:\n\}:|\n, |, \w+ \?[^\n]*\}:$)",
+    re.MULTILINE | re.DOTALL,
+)
+"""The default of the argument as generated recipes write it. Other forms are not shared."""
+_FILE: Final = re.compile(r"^  nixpkgs_\S+ = import (\./\S+\.nix);$", re.MULTILINE)
+"""A file with an import of nixpkgs, as release.nix names it."""
+
+_WARNING: Final = re.compile(r"^(?:trace: (?:evaluation )?|evaluation )warning: (.*)$")
+"""A warning of Nix code; Nix's own, such as on its settings, have no word before."""
+_NO_NETWORK: Final = re.compile(
+    r"unable to download|[Cc]ould not resolve|[Cc]ouldn't resolve|[Nn]etwork is unreachable"
+)
+
+
+class UnreachablePinError(ToolError):
+    """The pinned nixpkgs is not in the store and cannot be downloaded."""
+
+
+class Recipe(NamedTuple):
+    """A file to evaluate: its id, its absolute path and text; for a companion, that of its variant.
+
+    With `is_set`, it is release.nix. `package` names a package of nixpkgs, which has no file.
+    """
+
+    id: str
+    path: str = ""
+    text: str = ""
+    variant: str = ""
+    is_set: bool = False
+    package: str = ""
+
+
+class EvaluatedRecipe(msgspec.Struct):
+    """The facts of a recipe and the warnings of Nix, or the error with its place in the file."""
+
+    id: str
+    facts: dict[str, Any] | None = None
+    warnings: list[str] = []
+    error: str = ""
+    line: int = 1
+    column: int = 1
+    needs: str = ""
+    """The id of the variant that has the error: the recipe itself was not evaluated."""
+
+
+class Scope(NamedTuple):
+    """Nix code of arguments of evaluate.nix, and whether it needs no store and no network."""
+
+    arguments: str
+    is_offline: bool = False
+
+
+def is_installed() -> bool:
+    """Return whether `nix-instantiate` is on PATH."""
+    return process.which(_PROGRAM) is not None
+
+
+class Evaluation:
+    """An evaluation that was started; `finish` returns the results. Raises ToolError."""
+
+    def __init__(self, recipes: Sequence[Recipe], scope: Scope, title: str = "") -> None:
+        self._recipes = recipes
+        self._scope = scope
+        self._title = title
+        self._running = self._start(recipes)
+
+    def _start(self, recipes: Sequence[Recipe], *, share: bool = True) -> process.Running:
+        argv = [_PROGRAM, "--eval", "--strict", "--json"]
+        if self._scope.is_offline:
+            # The dummy store lets any user evaluate: store paths are computed and none is written.
+            argv += ["--store", "dummy://"]
+        function = quoting.literal(str(_FUNCTION))
+        code = (
+            f"import (/. + {function}) {{ {self._scope.arguments} {_items(recipes, share=share)} }}"
+        )
+        memory = _OFFLINE_MEMORY if self._scope.is_offline else None
+        env = {"GC_INITIAL_HEAP_SIZE": _INITIAL_HEAP}
+        return process.start([*argv, "-"], stdin=code, env=env, memory=memory)
+
+    def finish(self) -> dict[str, EvaluatedRecipe]:
+        """Return the results by id. After an error, Nix goes on with the recipe behind it.
+
+        After MOST_ERRORS of them, one recipe stands for those that are left. Raises
+        UnreachablePinError.
+        """
+        results: dict[str, EvaluatedRecipe] = {}
+        rest, share, errors = list(self._recipes), True, 0
+        while rest:
+            run = self._wait(len(results))
+            results |= printed(run.stderr)
+            rest = [recipe for recipe in rest if recipe.id not in results]
+            if run.code == 0 or not rest:
+                break
+            failed = rest[0]
+            if share and not results:
+                share = False  # a shared import may be the cause
+            elif errors == MOST_ERRORS:
+                what = (
+                    f"{errors} other recipes end Nix; correct these, then `invoke verify` goes on"
+                )
+                error = f"{len(rest)} recipes not evaluated: {what}"
+                results[failed.id] = EvaluatedRecipe(failed.id, error=error)
+                break
+            else:
+                errors += 1
+                stopped = [r for r in rest if (r.variant and r.variant == failed.path) or r.is_set]
+                results |= {r.id: EvaluatedRecipe(r.id, needs=failed.id) for r in stopped}
+                results[failed.id] = _failure(failed, run)
+                rest = [recipe for recipe in rest if recipe.id not in results]
+            if rest:
+                self._running = self._start(rest, share=share)
+        return results
+
+    def _wait(self, before: int) -> process.ProcessResult:
+        if self._scope.is_offline:
+            return self._running.finish(SECONDS)
+        progress = ProgressLine(self._title, len(self._recipes))
+        while self._running.is_running(0.5):
+            progress.at(before + self._running.said().count("trace: facts "))
+        progress.end()
+        run = self._running.finish()
+        if run.code and _NO_NETWORK.search(run.stderr):
+            raise UnreachablePinError(
+                "the pinned nixpkgs cannot be downloaded and is not in the store; run this with a "
+                f"network connection (Nix: {shortened(message_of(run.stderr), 120)})"
+            )
+        return run
+
+
+def printed(stderr: str) -> dict[str, EvaluatedRecipe]:
+    """Return the results that Nix printed, each with the warnings before it."""
+    results: dict[str, EvaluatedRecipe] = {}
+    warnings: list[str] = []
+    for line in stderr.splitlines():
+        if line.startswith('trace: facts {"'):
+            result = msgspec.json.decode(line[13:], type=EvaluatedRecipe)
+            result.warnings, warnings = warnings, []
+            results[result.id] = result
+        elif warning := _WARNING.match(line):
+            warnings.append(warning[1])
+    return results
+
+
+def _failure(recipe: Recipe, run: process.ProcessResult) -> EvaluatedRecipe:
+    """Return the result of the recipe whose error ended a run."""
+    if run.expired:
+        return EvaluatedRecipe(recipe.id, error=f"no end after {SECONDS:.0f} s")
+    message = message_of(run.stderr)
+    places = re.findall(rf"{re.escape(recipe.path)}:(\d+):(\d+)", run.stderr) if recipe.path else []
+    line, column = map(int, places[-1]) if places else (1, 1)
+    root = recipe.path.removesuffix(recipe.id)  # messages name paths below the root
+    return EvaluatedRecipe(
+        recipe.id, error=message.replace(root or "\0", ""), line=line, column=column
+    )
+
+
+def _items(recipes: Sequence[Recipe], *, share: bool) -> str:
+    """Return the arguments of evaluate.nix: the recipes, and the imports that they share."""
+    code = functools.cache(_code)
+    texts = {r.id: shared_import(r.text, r.path, code) if share else "" for r in recipes}
+    counts = Counter(text for text in texts.values() if text)
+    names = {text: f"n{number}" for number, text in enumerate(t for t in counts if counts[t] > 1)}
+    paths: dict[str, str] = {}
+    items = []
+    for recipe in recipes:
+        given: dict[str, str | bool] = {"id": recipe.id, "path": recipe.path}
+        if recipe.package:
+            given = {"id": recipe.id, "package": recipe.package}
+        if recipe.is_set:
+            given["isSet"] = True
+            folder = Path(recipe.path).parent
+            named = {
+                str(folder / name): code(str(folder / name)) for name in _FILE.findall(recipe.text)
+            }
+            paths = {path: names[text] for path, text in named.items() if text in names}
+        if name := names.get(texts[recipe.id]):
+            given["nixpkgs"] = name
+        if recipe.variant:
+            given["variant"] = recipe.variant
+        items.append(_set({name: quoting.literal(value) for name, value in given.items()}))
+    imports = _set({name: f"({text})" for text, name in names.items()})
+    scope = "scope: let inherit (scope) builtins import fetchTarball; in"
+    files_ = _set({quoting.literal(path): quoting.literal(name) for path, name in paths.items()})
+    return f"recipes = [ {' '.join(items)} ]; imports = {scope} {imports}; files = {files_};"
+
+
+def _set(values: Mapping[str, str]) -> str:
+    """Return Nix code of an attribute set, from Nix code."""
+    return f"{{ {' '.join(f'{name} = {code};' for name, code in values.items())} }}"
+
+
+def _code(path: str) -> str:
+    """Return the content of a file after its comment; empty if it cannot be read."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return re.sub(r"\A(?:#[^\n]*\n|\n)+", "", files.read_named(Path(path)).decode()).rstrip()
+    return ""
+
+
+def shared_import(text: str, path: str = "", code: Callable[[str], str] = _code) -> str:
+    """Return the default of a recipe's argument nixpkgs_pinned; empty if it cannot be shared.
+
+    If that is an import of another file, as in a companion, return what the file contains. A
+    relative path would have another meaning outside of its file.
+    """
+    default = _PINNED.search(text)
+    expression = default[1] if default else ""
+    if imported := re.fullmatch(r"import (\.[\w./-]+\.nix)", expression):
+        expression = code(f"{Path(path).parent}/{imported[1]}")
+    return "" if has_relative_path(expression) else expression
+
+
+def message_of(stderr: str) -> str:
+    """Return the last error message of Nix, without the places, excerpts and hints after it.
+
+    Newer versions (seen in 2.34) begin with `error:` alone and what they were evaluating.
+    """
+    errors = re.findall(r"(?m)^ *error: ?(\S.*(?:\n(?!\s*$| *at |\s*\d*\|).+)*)", stderr)
+    text = errors[-1] if errors else stderr.strip().split("\n")[-1]
+    text = re.sub(r" at /\S+:\d+:\d+(?= called with)", "", " ".join(text.split()))
+    text = re.sub(r",? at:? /\S+:\d+:\d+.*", "", text)
+    text = re.sub(r" \(use '--show-trace'[^)]*\)", "", text)
+    return text or "Nix printed no message"

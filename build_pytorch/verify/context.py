@@ -1,0 +1,110 @@
+"""What checks look at: the matrix, and the recipes below a root."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from build_pytorch.base import digest, files, paths
+from build_pytorch.base.file_plan import Tree
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
+from build_pytorch.nix.source_text import without_comments
+from build_pytorch.verify.check import Check, Finding
+
+Pages = Callable[[], Mapping[str, str]]
+"""Returns generated pages by path."""
+
+
+class RecipeFile(Struct, dict=True, eq=False):
+    """The path and the text of a recipe, generated or written by hand."""
+
+    path: str
+    text: str
+
+    @functools.cached_property
+    def code(self) -> str:
+        """The text with comments blanked; lines and columns do not change."""
+        return without_comments(self.text)
+
+    @functools.cached_property
+    def is_ours(self) -> bool:
+        """Whether the recipe is as it was generated."""
+        return digest.is_intact(self.text)
+
+    def finding(self, offset: int, found: str, expected: str) -> Finding:
+        """Return a finding at an offset in text or code."""
+        line = self.text.count("\n", 0, offset) + 1
+        column = offset - self.text.rfind("\n", 0, offset)
+        return Finding(found=" ".join(found.split()), expected=expected, line=line, column=column)
+
+
+class Context:
+    """The matrix and the files below a root that checks look at; `tree` has read some of them.
+
+    `variants` is the selection, `is_whole` whether it holds all variants. With `pinned`, recipes
+    are evaluated against the nixpkgs that they name instead of the model. `pages`: the reference
+    pages to compare with, or None.
+    """
+
+    def __init__(  # noqa: PLR0913 - the options of a verification
+        self,
+        matrix: Matrix,
+        root: Path,
+        variants: Sequence[Variant] | None = None,
+        *,
+        pinned: bool = False,
+        pages: Pages | None = None,
+        tree: Tree | None = None,
+    ) -> None:
+        self.matrix = matrix
+        self.root = root
+        self.tree = tree or Tree(root)
+        self.pinned = pinned
+        self.pages = pages
+        self.variants = matrix.variants if variants is None else tuple(variants)
+        self.is_whole = len(self.variants) == len(matrix.variants)
+        self.by_path: dict[str, Package] = {variant.path: variant for variant in self.variants}
+        self.companions = tuple(c for c in matrix.companions if c.variant.path in self.by_path)
+        self.by_path |= {companion.path: companion for companion in self.companions}
+        self.recipes: dict[str, RecipeFile] = {}
+        self.unreadable: dict[str, str] = {}
+        """The reason for each recipe that cannot be read."""
+        found = dict.fromkeys(package.path for package in matrix.packages)
+        for folder in matrix.folders:
+            try:
+                found |= dict.fromkeys(
+                    p for p in files.walk_below(root, folder) if p[-4:] == ".nix"
+                )
+            except OSError as error:  # not a folder, or one that may not be read
+                self.unreadable[folder] = str(error.strerror)
+        for path in found:
+            try:
+                if (data := self.tree.read(path)) is not None:
+                    self.recipes[path] = RecipeFile(path, data.decode("utf-8"))
+            except UnicodeDecodeError as error:
+                self.unreadable[path] = f"byte {error.start} is not UTF-8"
+            except OSError as error:
+                self.unreadable[path] = str(error.strerror)
+        self.present = [(p, self.recipes[q]) for q, p in self.by_path.items() if q in self.recipes]
+        """The selected variants, then their companions, whose recipe can be read."""
+
+    def subjects(self, check: Check) -> list[tuple[Package, RecipeFile]]:
+        """Return the recipes that a check looks at."""
+        kind = check.subjects
+        return [
+            (package, recipe)
+            for package, recipe in self.present
+            if kind == "packages"
+            or (isinstance(package, CompanionPackage) and kind == "companions")
+            or (isinstance(package, Variant) and kind in {"variants", package.kind})
+        ]
+
+    def matrix_finding(self, table: str, found: str, expected: str, fix: str = "") -> Finding:
+        """Return a finding at a table of matrix.toml, such as `[cpu.avx2]`, or one above it."""
+        while f"\n{table}" not in self.matrix.text and "." in table:  # its keys are dotted
+            table = f"{table.rpartition('.')[0]}]"
+        line = self.matrix.text.partition(f"\n{table}")[0].count("\n") + 2
+        return Finding(found=found, expected=expected, path=paths.MATRIX, line=line, fix=fix)

@@ -1,0 +1,332 @@
+"""The facts that the matrix and the pinned nixpkgs make a package have.
+
+A recipe changes the package of the pin as the matrix asks, and nothing else: the expected facts are
+those of that package with the changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from msgspec import Struct
+
+from build_pytorch.base import files, paths
+from build_pytorch.base.versions import digits
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES
+from build_pytorch.verify import hooks
+from build_pytorch.verify.hooks import FLAG, FLAGS, MACHINES, SOURCE, in_order, without_layout
+from build_pytorch.verify.recipe_facts import Facts
+
+_DESCRIBED: Final = ("GPU", "CPU", "CUDA", "PyTorch", "Driver", "Hardware")
+"""Words of a long description."""
+_OF_VARIANT: Final = re.compile(
+    r"attr\.(?:postPatch|preConfigure|src)|path\.|torch\.|drvPath|meta\.|nixpkgs\."
+)
+"""Facts that are no part of what the pin's package has in common with a recipe."""
+_NOT_COMPARED: Final = re.compile(r"attr\.(?:postPatch|preConfigure|src)|path\.|drvPath")
+"""Texts of hooks, which run; the source, which has facts of its own; what other facts use."""
+_AFTER_HOOKS: Final = re.compile(r"env\.|file\.|jobs\.|hook\.otherSource")
+
+
+class Contains(Struct, frozen=True):
+    """An expected text or list, of which only parts are known."""
+
+    parts: tuple[str, ...]
+
+    def holds(self, found: Any) -> bool:  # noqa: ANN401 - a fact
+        """Return whether a fact has all parts."""
+        return not self.missing(found)
+
+    def missing(self, found: Any) -> list[str]:  # noqa: ANN401 - a fact
+        """Return the parts that a fact lacks."""
+        whole = found if isinstance(found, str | list) else ""
+        return [part for part in self.parts if part not in whole]
+
+
+class Within(Struct, frozen=True):
+    """An expected list, of which any part may be missing."""
+
+    items: tuple[str, ...]
+
+    def holds(self, found: Any) -> bool:  # noqa: ANN401 - a fact
+        """Return whether a fact has no other items."""
+        return isinstance(found, list) and {*found} <= {*self.items}
+
+
+def compared(facts: Facts) -> Facts:
+    """Return the facts to compare with those that are expected."""
+    return {name: value for name, value in facts.items() if not _NOT_COMPARED.match(name)}
+
+
+def expected(
+    package: Package, pin: Facts, facts: Facts, torch: str, *, is_generated: bool
+) -> Facts:
+    """Return the expected facts of a package, from those of the pin's package.
+
+    `facts` are those of the recipe: what only some ways of evaluation show is expected only if it
+    is there. `torch` is the derivation path of its variant. A recipe that is not `is_generated` may
+    describe itself in other words than those of the matrix.
+    """
+    wanted = {name: value for name, value in pin.items() if not _OF_VARIANT.match(name)}
+    wanted |= _of_every_package(package, is_generated=is_generated)
+    if isinstance(package, Variant):
+        wanted |= _of_variant(package, pin, facts)
+    else:
+        wanted |= _of_companion(package, pin, facts, torch)
+    if "nixpkgs.config" in facts:
+        wanted |= _nixpkgs(package, facts)
+    if facts.get("hook.end"):  # nothing after it is known
+        wanted = {name: v for name, v in wanted.items() if not _AFTER_HOOKS.match(name)}
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _of_every_package(package: Package, *, is_generated: bool) -> Facts:
+    variant, release = package.variant, package.release
+    python = f"python{release.python.version}"
+    texts = _texts(variant) if is_generated and isinstance(package, Variant) else {}
+    driver = variant.driver.partition(".")[0]
+    numbers = (variant.cuda.version, driver) if variant.cuda else ()
+    wanted: Facts = {
+        "attr.pname": package.pname,
+        "attr.version": package.version,
+        "attr.name": f"{python}-{package.pname}-{package.version}",
+        "attr.system": package.platform,
+        "attr.requiredSystemFeatures": list(package.builder_features),
+        "MAX_JOBS": str(release.build.max_jobs),
+        "meta.description": Contains((variant.version, *texts.get("description", ()))),
+        "meta.longDescription": Contains(
+            (*_DESCRIBED, *numbers, *texts.get("longDescription", ()))
+        ),
+        "meta.platforms": [package.platform],
+        "meta.broken": False,
+        "meta.gpus": Within((variant.gpu_label,)),
+        "meta.versions": Within((variant.version,)),
+        "warnings": [],
+        **{f"passthru.{name}": value for name, value in package.passthru.items()},
+        **{f"env.{name}": value for name, value in _environment(package).items()},
+        **_jobs(package),
+    }
+    source = package.source
+    if not source.is_of_pin:
+        wanted |= {
+            "src.owner": source.owner,
+            "src.repo": source.repo,
+            "src.rev": source.rev,
+            "src.hash": source.hash,
+            "src.fetchSubmodules": source.submodules,
+        }
+    keeps = isinstance(package, CompanionPackage) and package.companion.patches != "clear"
+    if not (source.is_of_pin or keeps):
+        wanted["attr.patches"] = []
+    return wanted
+
+
+def _texts(variant: Variant) -> dict[str, tuple[str, ...]]:
+    """Return the texts of the matrix that descriptions contain: a check of their quoting."""
+    cpu, gpu = variant.cpu, variant.gpu
+    hosts = (variant.impossible,) if variant.impossible else variant.products
+    family = (gpu.family,) if gpu else ()
+    return {
+        "description": (cpu.title, *variant.products),
+        "longDescription": (cpu.title, *cpu.cpus, *cpu.lacking, *family, *hosts),
+    }
+
+
+def _nixpkgs(package: Package, facts: Facts) -> Facts:
+    """Return the arguments of nixpkgs; only the model records them."""
+    variant = package.variant
+    pin, effects = variant.pin, variant.effects
+    source = {
+        "nixpkgs.url": f"https://github.com/NixOS/nixpkgs/archive/{pin.rev}.tar.gz",
+        "nixpkgs.sha256": pin.sha256 or None,
+    }
+    if package is not variant:  # it has the stdenv of its torch
+        return {name: facts[name] for name in facts if name.startswith("nixpkgs.")} | source
+    own = ("cudaCapabilities",) if "own-capabilities" in effects.fixes else ()
+    has_magma = bool(effects.patches or "own-libraries" in effects.fixes)
+    overlays = (variant.gpu is not None) + (has_magma and variant.gpu is not None)
+    return source | {
+        "nixpkgs.platform": variant.platform,
+        "nixpkgs.config": sorted((*variant.config, *own)),
+        "nixpkgs.overlays": overlays + (not variant.source.is_of_pin),
+    }
+
+
+def _of_variant(variant: Variant, pin: Facts, facts: Facts) -> Facts:
+    gpu, torch = variant.gpu, variant.release.torch
+    flags = sorted([*pin.get("attr.cmakeFlags", []), *_cmake_flags(variant, pin)])
+    wanted: Facts = {
+        "attr.ninjaFlags": [f"-j{variant.release.build.max_jobs}"],
+        "attr.cmakeFlags": flags,
+        "cudaSupport": gpu is not None,
+        **{f"file.{name}": text for name, text in _files(variant).items()},
+    }
+    if "attr.env.PYTORCH_BUILD_VERSION" in pin:  # it follows the version
+        wanted["attr.env.PYTORCH_BUILD_VERSION"] = torch.version
+    if not torch.is_of_pin:
+        wanted["file.version.txt"] = torch.version
+    if gpu and variant.cuda:
+        # The model does not know the minor version of a set that is named by its major version.
+        if "nixpkgs.config" not in facts or variant.cuda.package_set.count("_") > 1:
+            wanted["cudaVersion"] = variant.cuda.version
+        wanted |= _libraries(variant, pin, facts)
+        wanted["passthru.cudaCapabilities"] = [gpu.capability]
+        if "brokenForOther" in facts:
+            wanted["brokenForOther"] = True
+        if "codegen-condition" in variant.source_fixes:
+            message = f"build-pytorch: {hooks.CODEGEN} has no condition for {gpu.code}a"
+            wanted["hook.otherSource"] = f"stops: {message}"
+    if "cccl-shim" in variant.effects.fixes and variant.cuda:
+        links = {
+            f"/build/cccl-compat/cccl/{name}": name for name in ("cuda", "cub", "thrust", "nv")
+        }
+        path = pin.get("path.cccl")
+        wanted |= {f"file.{link}": f"-> {path}/include/{name}" for link, name in links.items()}
+    if variant.release.build.cache:
+        wanted |= _compiler_cache(variant.release.build.cache, pin)
+    return wanted
+
+
+def _cmake_flags(variant: Variant, pin: Facts) -> Iterator[str]:
+    """Yield the flags beside those of nixpkgs. CMake finds the CUDA itself where it reads them."""
+    torch = variant.release.torch
+    if not torch.is_of_pin:
+        yield f"-DTORCH_BUILD_VERSION={torch.version}"
+    yield from variant.effects.cmake_flags
+    if variant.cuda is None:
+        yield "-DUSE_CUDA=OFF"
+        return
+    if "cmake-flags" not in variant.pin.has:
+        yield f"-DCUDA_VERSION={variant.cuda.version}"
+    if "cccl-shim" in variant.effects.fixes:
+        yield "-DCMAKE_CUDA_FLAGS=-I/build/cccl-compat"
+    if variant.has_cupti_flags:
+        library, headers = f"{pin.get('path.cuptiLib')}/lib/libcupti.so", pin.get("path.cuptiDev")
+        yield from (f"-D{name}={library}" for name in ("CUDA_cupti_LIBRARY", "CUPTI_LIBRARY_PATH"))
+        yield f"-DCUDAToolkit_CUPTI_INCLUDE_DIR={headers}/include"
+        yield f"-DCUPTI_INCLUDE_DIR={headers}/include"
+
+
+def _libraries(variant: Variant, pin: Facts, facts: Facts) -> Facts:
+    """Return the facts of NCCL and MAGMA, and the files of foreign CUDA packages."""
+    gpu, fixes = variant.gpu, variant.effects.fixes
+    assert gpu  # noqa: S101 - only GPU variants link them
+    gencode = f"-gencode=arch=compute_{gpu.code},code=sm_{gpu.code}"
+    nccl, magma = pin.get("nccl.makeFlags", []), pin.get("magma.cmakeFlags", [])
+    if "own-capabilities" in fixes:  # which nixpkgs passes on to both
+        nccl = [re.sub("(?<=^NVCC_GENCODE=).*", gencode, flag) for flag in nccl]
+        magma = [re.sub("(?<=_ARCHITECTURES:STRING=).*", gpu.code, flag) for flag in magma]
+    if "own-libraries" in fixes:
+        nccl = [*nccl, f"NVCC_GENCODE={gencode}"]
+        magma = [*magma, f"-DCMAKE_CUDA_ARCHITECTURES={gpu.code}", f"-DMIN_ARCH={gpu.code}0"]
+    patches = [f"{p.name} {p.url} {p.hash} normalised" for p in variant.effects.patches]
+    return {
+        "nccl.makeFlags": nccl,
+        "magma.cmakeFlags": magma,
+        "magma.patches": [*pin.get("magma.patches", []), *patches],
+        **_foreign_packages(variant, facts),
+    }
+
+
+def _foreign_packages(variant: Variant, facts: Facts) -> Facts:
+    """Return the files of CUDA packages from elsewhere; they have any version."""
+    source, cuda = variant.packages_from, variant.cuda
+    if source is None or cuda is None:
+        return {}
+    repository = f"{source.owner}/{source.repo}/archive/{source.rev}/{source.hash}/.flox/pkgs"
+    folder = source.folder if source.is_copied else f"/repositories/{repository}"
+    own = {n: facts[n] for n in facts if n.startswith("input.") and n.endswith(CUDA_PACKAGES)}
+    if "nixpkgs.config" not in facts:
+        return own  # only the model records the files
+    return own | {f"cudaPackages.{n}": f"{folder}/{cuda.package_file(n)}" for n in CUDA_PACKAGES}
+
+
+def _compiler_cache(folder: str, pin: Facts) -> Facts:
+    """Return the attributes that the option `cache` of a release changes."""
+    functions = files.read_named(paths.SHIPPED / paths.COMPILER_CACHE).decode()
+    block = f"""if [ -w {folder} ] && [ -z "${{CCACHE_REMOTE_STORAGE-}}" ]; then
+  export CCACHE_DIR={folder} CCACHE_UMASK=007
+  compilerCache ccache
+fi
+"""
+    env = "attr.env." if any(name.startswith("attr.env.") for name in pin) else "attr."
+    before = pin.get("attr.preBuild", "")
+    return {
+        f"{env}NIX_OUTPATH_USED_AS_RANDOM_SEED": "/build-pytorch",
+        "attr.preBuild": f"{functions}{block}{before}\ncompilerCacheForget\n",
+        "attr.postBuild": f"{pin.get('attr.postBuild', '')}\ncompilerCacheCounts\n",
+    }
+
+
+def _of_companion(package: CompanionPackage, pin: Facts, facts: Facts, torch: str) -> Facts:
+    variant = package.variant
+    wanted: Facts = {
+        "attr.doInstallCheck": False,
+        "attr.propagatedBuildInputs": [*pin.get("attr.propagatedBuildInputs", []), "torch"],
+        "torch.derivations": [torch] if torch else facts.get("torch.derivations"),
+        "torch.installed": Contains(("out",)),
+    }
+    if "torch.ofSet" in facts:
+        # The overlay changes python3Packages alone: under another name the set is that of nixpkgs.
+        wanted["torch.ofSet"] = variant.version
+    # nixpkgs takes the architectures of a companion from torch; the hook sets them again.
+    names = ("attr.TORCH_CUDA_ARCH_LIST", "attr.env.TORCH_CUDA_ARCH_LIST")
+    return wanted | {n: facts.get(n, pin[n]) for n in names if n in pin}
+
+
+def _environment(package: Package) -> dict[str, str]:
+    """Return the variables that a recipe sets."""
+    variant, release = package.variant, package.release
+    wanted = dict.fromkeys(FLAGS, FLAG) | {"TERM": "dumb"}
+    wanted["CXXFLAGS"] = wanted["CFLAGS"] = f"{' '.join(variant.cpu.flags)} {FLAG}"
+    if variant.gpu:
+        wanted["TORCH_CUDA_ARCH_LIST"] = variant.gpu.capability
+    if isinstance(package, Variant):
+        if not release.torch.is_of_pin:
+            wanted["PYTORCH_BUILD_VERSION"] = release.torch.version
+        wanted |= variant.effects.environment
+        if variant.gpu is None:
+            wanted["USE_CUDA"] = "0"
+        elif release.build.cuda_host_flags:
+            wanted["CUDAFLAGS"] = f"-Xcompiler={','.join(variant.cpu.flags)} {FLAG}"
+        if variant.gpu and "cccl-shim" in variant.effects.fixes:
+            wanted |= {name: f"-I/build/cccl-compat {wanted[name]}" for name in FLAGS}
+    return wanted | {name: in_order(wanted[name]) for name in FLAGS}
+
+
+def _jobs(package: Package) -> Facts:
+    """Return the numbers of compile jobs on some machines."""
+    most = package.release.build.max_jobs
+    found = {}
+    for cores, processors in MACHINES:
+        limit = min(cores or processors, most)
+        # nixpkgs sets MAX_JOBS again from the cores for torch alone.
+        jobs = limit if isinstance(package, Variant) else most
+        found[f"jobs.{cores} of {processors} cores"] = f"MAX_JOBS={jobs} NIX_BUILD_CORES={limit}"
+    return found
+
+
+def _files(variant: Variant) -> dict[str, str]:
+    """Return the files of the source as the fixes of a variant leave them."""
+    found = {}
+    fixes = variant.source_fixes
+    if "find-cuda-toolkit-stub" in fixes:
+        include = 'include("${CMAKE_ROOT}/Modules/FindCUDAToolkit.cmake")'
+        found[hooks.STUB] = f"if(NOT CUDAToolkit_FOUND)\n{include}\nendif()"
+    if "cupti-paths" in fixes:
+        text = SOURCE[hooks.DEPENDENCIES]
+        for folder, name in (("lib64", "LIBRARY"), ("include", "INCLUDE")):
+            place = f"extras/CUPTI/{folder}"
+            text = text.replace(place, f"{place} $ENV{{CUPTI_{name}_DIR}}")
+        found[hooks.DEPENDENCIES] = text
+    if "mkl-link-folders" in fixes:
+        found[hooks.MKL] = SOURCE[hooks.MKL].partition("set_property(")[0]
+    if variant.gpu and "codegen-condition" in fixes:
+        code, base = variant.gpu.code, digits(variant.gpu.codegen_base or "")
+        before, own, after = SOURCE[hooks.CODEGEN].partition(f'"{code}a"')
+        after = after.replace(f"compute_{base}.*", f"compute_({base}|{code}).*", 1)
+        found[hooks.CODEGEN] = f"{before}{own}{after}"
+    return {name: without_layout(text) for name, text in found.items()}
