@@ -8,13 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from build_pytorch.base.console import clock
-from build_pytorch.build.build_progress import BuildProgress
-from build_pytorch.build.first_error import fails_again
-from build_pytorch.build.log_reader import TextLogReader
-from build_pytorch.build.log_rules import RULES, BuildPart, LogMatcher, LogRule, is_interesting
-from build_pytorch.build.schedule import ordered
+from build_pytorch.build.build_plan import in_order, work_of_nix
+from build_pytorch.build.log_reader import TAIL, LogReader, fails_again
+from build_pytorch.build.log_rules import RULES, RULES_BY_ID, BuildPart, LogMatcher, LogRule
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.nix.log_format import LogLine, NixLogReader
+from build_pytorch.nix.log_format import NixLogReader
+from build_pytorch.nix.store import MissingPaths
 
 # PyTorch's summary of a good build for SM90, with other lines of its log.
 GOOD = """\
@@ -92,28 +91,25 @@ BEFORE = (
 def first_match(line: str, variant: Variant | None) -> LogRule | None:
     """Return the rule that a line or a message of CMake matches in some part of a build."""
     matcher = LogMatcher(variant)
-    matcher.line(BEFORE[0], "downloading")
-    matcher.message(BEFORE[1])
-    if line.startswith("CMake "):
-        return matcher.message(line)
-    if not is_interesting(line):
-        return None
+    for before in BEFORE:
+        matcher.stop(before, "downloading")
     parts: tuple[BuildPart, ...] = ("compiling", "downloading", "importing")
-    return next(filter(None, (matcher.line(line, part) for part in parts)), None)
+    found = [match(line, part) for match in (matcher.stop, matcher.failure) for part in parts]
+    return next(filter(None, found), None)
 
 
-def named(matrix: Matrix, *ids: str) -> list[Variant]:
-    return [next(v for v in matrix.variants if v.id == id_) for id_ in ids]
+def named(matrix: Matrix, id_: str) -> Variant:
+    return next(v for v in matrix.variants if v.id == id_)
 
 
 @pytest.fixture(scope="module")
 def sm90(matrix: Matrix) -> Variant:
-    return named(matrix, "sm90-avx512")[0]
+    return named(matrix, "sm90-avx512")
 
 
 @pytest.fixture(scope="module")
 def cpu(matrix: Matrix) -> Variant:
-    return named(matrix, "cpu-avx2")[0]
+    return named(matrix, "cpu-avx2")
 
 
 GOOD_CPU = """\
@@ -142,21 +138,13 @@ def test_each_rule_matches_the_lines_of_its_failure(
         assert first_match(line, other) is not rule
 
 
-def test_an_architecture_is_named_outside_the_steps_of_ninja_and_does_not_stop(
-    sm90: Variant,
-) -> None:
-    line = "nvcc fatal   : Unsupported gpu architecture 'compute_50'"
-    rule = LogMatcher(sm90).line(line, "downloading")
-    assert rule
-    assert (rule.id, rule.stops) == ("unsupported-architecture", False)
-
-
 def test_every_rule_has_samples_and_says_what_to_do() -> None:
-    assert len({rule.id for rule in RULES}) == len(RULES)
-    assert all(rule.samples for rule in RULES)
+    assert len(RULES_BY_ID) == len(RULES)
     stops = [rule.stops for rule in RULES]
     assert stops == sorted(stops, reverse=True)  # the certain rules first
-    assert all(len(rule.meaning) > 10 and len(rule.fix) > 10 for rule in RULES)
+    for rule in RULES:
+        assert rule.samples
+        assert min(len(rule.meaning), len(rule.fix)) > 10
 
 
 # --- reading ---
@@ -166,54 +154,32 @@ def record(**values: object) -> bytes:
     return b"@nix " + json.dumps(values).encode()
 
 
-def test_the_structured_log_of_nix_names_the_derivation_of_a_line() -> None:
-    reader = NixLogReader()
-    drv = "/nix/store/abc-torch.drv"
+def test_the_structured_log_of_nix_names_the_derivation_of_a_line(sm90: Variant) -> None:
+    own, other = (f"/nix/store/{'a' * 32}-{n}.drv" for n in (f"{sm90.pname}-2.10.0", "magma-2.9"))
     lines = [
-        record(action="start", id=7, level=3, type=105, text="", fields=[drv, "ssh://thor", 1, 1]),
+        record(action="start", id=8, level=3, type=105, text="", fields=[other, "", 1, 1]),
+        record(action="result", id=8, type=101, fields=["--   USE_CUDA              : OFF"]),
+        record(action="start", id=7, level=3, type=105, text="", fields=[own, "ssh://thor", 1, 1]),
         record(action="result", id=7, type=104, fields=["buildPhase"]),
-        record(action="result", id=7, type=101, fields=["\x1b[1m[3/9]\x1b[0m Building"]),
+        record(action="result", id=7, type=101, fields=["\x1b[1m[3/90]\x1b[0m Building"]),
         record(action="stop", id=7),
         record(action="msg", level=0, msg="error: boom\n  at x"),
         b"a warning of another program",
     ]
-    found = [line for raw in lines for line in reader.read(raw)]
-    assert [(x.derivation, x.text, x.phase, x.where) for x in found] == [
-        (drv, "", "", "ssh://thor"),
-        (drv, "", "buildPhase", ""),
-        (drv, "[3/9] Building", "", ""),
-        ("", "error: boom", "", ""),
-        ("", "  at x", "", ""),
-        ("", "a warning of another program", "", ""),
+    reader = LogReader(sm90)
+    assert [text for raw in lines[:2] for text in reader.read(raw)] == [
+        "building magma-2.9",
+        "magma-2.9> --   USE_CUDA              : OFF",
     ]
-
-
-def test_plain_output_belongs_to_the_variant_unless_it_is_named_otherwise() -> None:
-    package = "pytorch-python313-cuda13_0-sm90-avx512"
-    reader = TextLogReader(package)
-    name = "python3.13-pytorch210-python313-cuda13_0-sm90-avx512"
-    lines = [f"{name}> [1/9] x", "magma-2.9.0> --   USE_CUDA : OFF", "Building in Nix mode"]
-    found = [line for raw in lines for line in reader.read(raw.encode())]
-    assert [(line.derivation, line.text) for line in found] == [
-        (package, "[1/9] x"),
-        ("magma-2.9.0", "--   USE_CUDA : OFF"),
-        ("", "Building in Nix mode"),
+    assert (reader.phase, reader.dependency, reader.stop) == ("dependencies", "magma-2.9", None)
+    assert [text for raw in lines[2:] for text in reader.read(raw)] == [
+        f"building {sm90.pname}-2.10.0",
+        "[3/90] Building",
+        "error: boom",
+        "  at x",
+        "a warning of another program",
     ]
-
-
-def test_plain_output_without_names_belongs_to_what_is_being_built() -> None:
-    package = "pytorch-python313-cuda13_0-sm90-avx512"
-    reader = TextLogReader(package)
-    store = "/nix/store/" + "a" * 32
-    lines = [
-        "Building in Nix mode",
-        f"building '{store}-magma-2.9.0.drv'...",
-        "-- CMAKE_CUDA_ARCHITECTURES: 50;60;70",
-        f"building '{store}-python3.13-pytorch210-python313-cuda13_0-sm90-avx512-2.10.0.drv'...",
-        "[1/9] x",
-    ]
-    owners = [line.derivation for raw in lines for line in reader.read(raw.encode())]
-    assert owners == [package, "", "magma-2.9.0", "", package]
+    assert (reader.phase, reader.where, reader.done) == ("build", "ssh://thor", 3)
 
 
 def test_a_damaged_record_is_shown_as_text() -> None:
@@ -226,61 +192,119 @@ def test_a_damaged_record_is_shown_as_text() -> None:
         ]
     for rest in damaged:
         assert list(reader.read(b"@nix " + rest))
+        assert list(LogReader(None).read(b"@nix " + rest))
 
 
-def fed(variant: Variant, lines: Sequence[str], *, own: bool = True) -> BuildProgress:
-    progress = BuildProgress(variant)
-    reader = TextLogReader(variant.package)
+def fed(variant: Variant, lines: Sequence[str]) -> LogReader:
+    reader = LogReader(variant)
     for text in lines:
-        for line in reader.read(text.encode()):
-            progress.see(line, own=own)
-    return progress
+        list(reader.read(text.encode()))
+    return reader
 
 
-def test_phases_and_ninjas_steps_are_followed(sm90: Variant) -> None:
-    assert fed(sm90, ["Running phase: unpackPhase"]).phase == "unpack"
-    assert fed(sm90, ["unpacking sources", "configuring"]).phase == "configure"
-    assert fed(sm90, ["*** Configuring CMake..."]).phase == "configure"
-    progress = fed(sm90, ["x", "[17/7213] Building CXX object a.o"])
-    assert (progress.phase, progress.done, progress.total) == ("build", 17, 7213)
-
-    # The small run of ninja by setup.py is not counted.
-    progress = fed(sm90, ["[3/4] Generating ATen declarations_yaml"])
-    assert (progress.done, progress.total) == (0, 0)
-    progress = fed(sm90, ["[3/4] Generating ATen declarations_yaml", "[1/1450] Building CXX a.o"])
-    assert (progress.done, progress.total) == (1, 1450)
+def cause(reader: LogReader) -> str:
+    """Return the id of the rule that names the failure."""
+    found = reader.diagnosis().failure
+    return found.rule.id if found else ""
 
 
-@pytest.mark.parametrize("digits", [8, 4301, 60_000])
-def test_numbers_of_any_length_are_read(sm90: Variant, digits: int) -> None:
-    lines = ["[1/100] x", f"[1/{'9' * digits}] x", f"[{'9' * digits}/{'9' * digits}] x", "[9/8] x"]
-    assert fed(sm90, lines).total == 100
+STEPS = [f"[{n}/100] x" for n in range(1, 40)]
+WIDE = f"[1/{'9' * 60_000}] x"
 
 
-def test_a_message_of_cmake_is_read_although_it_is_wrapped(sm90: Variant) -> None:
-    wrapped = [
-        "CMake Error at cmake/cmake_install.cmake:77 (file):",
-        "  file INSTALL cannot find",
-        '  "/build/source/cmake/Modules/FindCUDAToolkit.cmake": No such file or',
-        "  directory.",
-        "Call Stack (most recent call first):",
-        "  cmake_install.cmake:77 (include)",
-    ]
-    cause = fed(sm90, wrapped).cause()
-    assert cause
-    assert cause.rule.id == "find-cuda-toolkit"
-    assert "file INSTALL cannot find" in cause.text
-    # The parts of the message alone are no message.
-    assert fed(sm90, [line.strip() for line in wrapped[1:]]).cause() is None
+@pytest.mark.parametrize(
+    ("lines", "phase", "steps"),
+    [
+        (["Running phase: unpackPhase"], "unpack", (0, 0)),
+        (["unpacking sources", "configuring"], "configure", (0, 0)),
+        (["*** Configuring CMake..."], "configure", (0, 0)),
+        (["x", "[17/7213] Building CXX object a.o"], "build", (17, 7213)),
+        # The small run of ninja by setup.py is not counted.
+        (["[3/4] Generating ATen declarations_yaml"], "", (0, 0)),
+        (["[3/4] Generating ATen", "[1/1450] Building CXX a.o"], "build", (1, 1450)),
+        (["[1/100] x", WIDE, f"[1/{'9' * 8}] x", "[101/100] x", "[9/8] x"], "build", (1, 100)),
+        (
+            ["Building in Nix mode", "python3.13-x> Running phase: buildPhase"],
+            "dependencies",
+            (0, 0),
+        ),
+    ],
+)
+def test_phases_and_ninjas_steps_are_followed(
+    sm90: Variant, lines: list[str], phase: str, steps: tuple[int, int]
+) -> None:
+    reader = fed(sm90, lines)
+    assert (reader.phase, reader.done, reader.total) == (phase, *steps)
 
 
-def test_a_failure_of_a_step_names_the_failure_until_ninja_ends(sm90: Variant) -> None:
-    failed = ["[10/100] x", "FAILED: a.o", "g++: fatal error: Killed signal terminated program"]
-    others = [f"[{n}/100] x" for n in range(11, 42)] + ["x.cpp:1: warning: y"] * 300
-    cause = fed(sm90, [*failed, *others]).cause()
-    assert cause
-    assert cause.rule.id == "out-of-memory"
-    assert fed(sm90, [*failed, *others, "[1/50] x", *["y"] * 300]).cause() is None
+KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
+WRAPPED = [
+    "CMake Error at cmake/cmake_install.cmake:77 (file):",
+    "  file INSTALL cannot find",
+    '  "/build/source/cmake/Modules/FindCUDAToolkit.cmake": No such file or',
+    "  directory.",
+    "Call Stack (most recent call first):",
+    "  cmake_install.cmake:77 (include)",
+]
+OTHERS = [f"[{n}/100] x" for n in range(11, 42)] + ["x.cpp:1: warning: y"] * 300
+A, B = "sha256-" + "A" * 43 + "=", "sha256-" + "B" * 42 + "A="
+HASHES = [
+    "error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':",
+    f"         specified: {A}",
+    f"            got:    {B}",
+]
+GONE = "cannot build on 'ssh://thor': error: cannot connect to 'thor': no route"
+MACHINES = ["Failed to find a machine for remote build!"] * 300
+NO_MACHINE = (
+    "error: a 'aarch64-linux' with features {} is required to build '/nix/store/x.drv', but"
+)
+NOT_THERE = "error: unable to download 'https://x': HTTP error 404"
+IMPORT = "ImportError: libcuda.so.1: cannot open shared object file"
+KERNEL = "[Sat Nov 21 10:00:00 2026] Out of memory: Killed process 4711 ({}) total-vm:91kB"
+UNKNOWN = "nvcc fatal   : Unsupported gpu architecture 'compute_50'"
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        (WRAPPED, "find-cuda-toolkit"),
+        ([line.strip() for line in WRAPPED[1:]], ""),  # its parts alone are no message
+        # The failure of a step names the failure until ninja ends.
+        (["[10/100] x", "FAILED: a.o", KILLED, *OTHERS], "out-of-memory"),
+        (["[10/100] x", "FAILED: a.o", KILLED, *OTHERS, "[1/50] x", *["y"] * 300], ""),
+        (["[1/90] x", "FAILED: x", "nvcc error   : 'cicc' died due to signal 11 (x)"], ""),
+        *((["[1/90] x", KERNEL.format(n)], "") for n in ("chrome", "java")),
+        *((["[1/90] x", KERNEL.format(n)], "out-of-memory") for n in ("cc1plus", "cicc")),
+        (["Running phase: buildPhase", IMPORT], ""),
+        (["Running phase: pythonImportsCheckPhase", IMPORT], "import-check"),
+        (["Check whether the following modules can be imported: torch", IMPORT], "import-check"),
+        ([UNKNOWN], "unsupported-architecture"),
+        ([*STEPS, UNKNOWN], "unknown-architecture"),
+        # A match far above the end does not name the failure,
+        *(([early, *["compiling"] * 300, "x.cpp:3: error: boom"], "") for early in (
+            "fatal: unable to access 'https://x/': Could not resolve host: x",
+            KILLED,
+            "cc1plus: fatal error: No space left on device",
+            HASHES[0],
+        )),
+        # but one of Nix itself does, until another builder takes the build.
+        ([NOT_THERE, *["later"] * 300], "not-there"),
+        ([*HASHES, *["later"] * 100], "hash-mismatch"),
+        ([GONE, *MACHINES, NO_MACHINE], "builder-unreachable"),
+        ([GONE, *MACHINES, "Running phase: unpackPhase", *["compiling"] * 300], ""),
+        ([KILLED, "Running phase: buildPhase"], ""),
+    ],
+)  # fmt: skip
+def test_the_lines_that_name_a_failure(sm90: Variant, lines: list[str], wanted: str) -> None:
+    reader = fed(sm90, lines)
+    assert cause(reader) == wanted
+    assert len(reader.tail) <= TAIL
+
+
+def test_a_message_of_cmake_is_shown_as_one_line(sm90: Variant) -> None:
+    found = fed(sm90, WRAPPED).diagnosis().failure
+    assert found
+    assert "file INSTALL cannot find" in found.lines[0][1]
 
 
 NO_HEADER = "/build/x.cpp:3:10: fatal error: fmt/format.h: No such file or directory"
@@ -295,6 +319,7 @@ STEP = "FAILED: c10/x.cpp.o "
         (["[1/90] x", STEP, "  3 | error: quoted", "x:1: warning: error: z"], STEP.strip()),
         (["[1/90] x", "x.cpp:1: error: of a test that goes on", "[2/90] x"], ""),
         (["x.cpp:1: error: of configure", "Running phase: buildPhase"], ""),
+        (["[1/90] x", STEP, NO_HEADER, "[1/95] x"], ""),
         (["a.o: undefined reference to `f'", "collect2: error: x"],
          "a.o: undefined reference to `f'"),
         (
@@ -310,9 +335,9 @@ STEP = "FAILED: c10/x.cpp.o "
 def test_the_first_error_is_the_headline_if_no_rule_names_more(
     sm90: Variant, lines: list[str], headline: str
 ) -> None:
-    progress = fed(sm90, lines)
-    assert progress.first_error.text == headline
-    assert progress.cause() is None
+    found = fed(sm90, lines).diagnosis()
+    assert (found.headline[1] if found.headline else "") == headline
+    assert found.failure is None
 
 
 @pytest.mark.parametrize(
@@ -324,9 +349,11 @@ def test_the_first_error_is_the_headline_if_no_rule_names_more(
         ("cuda-off", "", True),
         ("", NO_HEADER, True),
         ("", "x.cu(7): error: no", True),
-        ("out-of-memory", "g++: fatal error: Killed", False),
+        ("out-of-memory", KILLED, False),
         ("disk-full", "x.cpp:1: fatal error: No space left on device", False),
         ("network", "", False),
+        ("daemon-lost", "", False),
+        ("builder-unreachable", "", False),
         ("timed-out", "", False),
         ("illegal-instruction", "", False),
         ("", "exit code 1", False),
@@ -337,86 +364,10 @@ def test_the_first_error_is_the_headline_if_no_rule_names_more(
 def test_a_failure_that_lies_in_the_recipe_comes_again(
     cause: str, message: str, again: bool
 ) -> None:
-    assert fails_again(cause, message) is again
+    assert fails_again(RULES_BY_ID.get(cause), message) is again
 
 
-def test_what_others_print_or_a_crash_names_no_failure(sm90: Variant) -> None:
-    assert fed(sm90, ["--   USE_CUDA              : OFF"], own=False).cause() is None
-    crash = "nvcc error   : 'cicc' died due to signal 11 (Invalid memory)"
-    assert fed(sm90, ["[1/90] x", "FAILED: x", crash]).cause() is None
-    kernel = "[Sat Nov 21 10:00:00 2026] Out of memory: Killed process 4711 ({}) total-vm:91kB"
-    for name, is_ours in {"chrome": False, "java": False, "cc1plus": True, "cicc": True}.items():
-        cause = fed(sm90, ["[1/90] x", "[2/90] x", kernel.format(name)]).cause()
-        assert bool(cause) == is_ours, name
-
-
-def test_the_import_check_is_named_by_its_phase(sm90: Variant) -> None:
-    line = "ImportError: libcuda.so.1: cannot open shared object file"
-    assert fed(sm90, ["Running phase: buildPhase", line]).cause() is None
-    for phase in (
-        "Running phase: pythonImportsCheckPhase",
-        "Check whether the following modules can be imported: torch",
-    ):
-        cause = fed(sm90, [phase, line]).cause()
-        assert cause
-        assert cause.rule.id == "import-check"
-
-
-@pytest.mark.parametrize(
-    "early",
-    [
-        "fatal: unable to access 'https://x/': Could not resolve host: x",
-        "g++: fatal error: Killed signal terminated program cc1plus",
-        "cc1plus: fatal error: No space left on device",
-        "error: hash mismatch in fixed-output derivation '/nix/store/x.drv':",
-    ],
-)
-def test_a_match_far_above_the_end_does_not_name_the_failure(sm90: Variant, early: str) -> None:
-    assert fed(sm90, [early, *["compiling"] * 300, "x.cpp:3: error: boom"]).cause() is None
-
-
-def test_what_nix_itself_says_last_names_the_failure_however_much_follows(sm90: Variant) -> None:
-    progress = BuildProgress(sm90)
-    for text in ["error: unable to download 'https://x': HTTP error 404", *["later"] * 300]:
-        progress.see(LogLine("", text), own=False)
-    found = progress.cause()
-    assert found
-    assert found.rule.id == "not-there"
-
-
-def test_a_builder_that_cannot_be_reached_is_named_until_another_one_takes_the_build(
-    sm90: Variant,
-) -> None:
-    """Nix says of each dependency that it found no machine, and ends with another error."""
-    progress = BuildProgress(sm90)
-    gone = "cannot build on 'ssh://thor': error: cannot connect to 'thor': no route"
-    end = "error: a 'aarch64-linux' with features {} is required to build '/nix/store/x.drv', but"
-    for text in [gone, *["Failed to find a machine for remote build!"] * 300, end]:
-        progress.see(LogLine("", text), own=False)
-    found = progress.cause()
-    assert found
-    assert found.rule.id == "builder-unreachable"
-    progress.see(LogLine("x.drv", "", began=True), own=True)
-    for text in ["compiling"] * 300:
-        progress.see(LogLine("x.drv", text), own=True)
-    assert progress.cause() is None
-
-
-def test_the_two_hashes_of_a_mismatch_are_kept(sm90: Variant) -> None:
-    a, b = "sha256-" + "A" * 43 + "=", "sha256-" + "B" * 42 + "A="
-    lines = [
-        "error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':",
-        f"         specified: {a}",
-        f"            got:    {b}",
-    ]
-    progress = fed(sm90, [*lines, *["later"] * 100])
-    cause = progress.cause()
-    assert cause
-    assert cause.rule.id == "hash-mismatch"
-    assert len(progress.tail) == 30
-
-
-# --- how long it takes ---
+# --- how long it takes, and in which order ---
 
 
 def test_durations_are_written_as_clocks_are() -> None:
@@ -432,11 +383,23 @@ def test_compile_jobs_follow_from_memory(matrix: Matrix, memory: int, jobs: int)
     assert build.cores(memory, cpus=4) == min(jobs, 4)
 
 
-# --- order ---
-
-
-def test_canaries_come_first_and_cpu_only_variants_last(matrix: Matrix) -> None:
-    ids = [v.id for v in ordered(matrix.variants)]
+def test_the_first_of_each_group_comes_first_and_cpu_only_variants_last(matrix: Matrix) -> None:
+    ids = [v.id for v in in_order(matrix.variants)]
     assert sorted(ids) == sorted(v.id for v in matrix.variants)
     assert ids[:3] == ["sm120-avx2", "sm110-armv8_2", "cpu-avx2"]
     assert ids[-3:] == ["cpu-avx512", "cpu-avx512bf16", "cpu-avx512vnni"]
+
+
+def test_a_companion_comes_after_its_variant_which_is_added(matrix: Matrix) -> None:
+    by_id = {package.id: package for package in matrix.packages}
+    wanted = [by_id["sm90-avx512+torchvision"], by_id["cpu-avx2"]]
+    ids = [package.id for package in in_order(wanted)]
+    assert ids == ["sm90-avx512", "sm90-avx512+torchvision", "cpu-avx2"]
+
+
+def test_the_plan_names_what_is_compiled_before_pytorch() -> None:
+    built = tuple(f"/nix/store/x-{name}-2.9.0.drv" for name in ("torch", "nccl", "magma"))
+    said = work_of_nix(MissingPaths(built, 212))
+    assert said.startswith("Nix builds 3 derivations and fetches 212; magma and nccl are compiled")
+    assert "MAGMA about 13 core hours (estimate" in said
+    assert work_of_nix(MissingPaths(built[:1], 0)) == "Nix builds 1 derivation and fetches 0"

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -134,37 +133,6 @@ def test_a_recipe_that_is_out_of_date_is_not_built_and_the_fix_is_a_command(
     assert (row["action"], row["reason"]) == ("build", "the result is of another recipe")
 
 
-def test_a_missing_tmpdir_is_an_obstacle_and_lines_of_obstacles_fit(reader: World) -> None:
-    long = f"/nonexistent/{'a/' * 20}"
-    reader.env |= {"TMPDIR": long}
-    done = reader.build("sm90-avx2", "--force")
-    assert done.returncode == 2
-    assert "error: nothing was started: 1 obstacle:" in done.stderr
-    assert f"TMPDIR: {Path(long)} is no folder" in unfolded(done.stderr)
-    assert all(len(line) <= 80 for line in done.stderr.splitlines())
-
-
-def test_the_plan_names_what_a_killed_nix_left_of_the_same_package(
-    reader: World, tmp_path: Path
-) -> None:
-    reader.env |= {"TMPDIR": str(tmp_path)}
-    (recipe,) = reader.root.glob(".flox/pkgs/*-sm90-avx2.nix")
-    name = Path(reader.site.nix("nix-instantiate", str(recipe)).strip()).name[33:]
-    for folder in (f"{name}-0", f"{name}-1", f"{name.replace('avx2', 'avx512')}-0"):
-        (tmp_path / f"nix-build-{folder}/source").mkdir(parents=True)
-        (tmp_path / f"nix-build-{folder}/source/a.o").write_bytes(b"x" * (55 << 20))
-
-    def notes() -> list[str]:
-        warnings = reader.built("sm90-avx2", "--dry-run", "--force")["warnings"]
-        return [text for text in warnings if "rm -rf" in text]
-
-    what = "sm90-avx2: 0.1 GiB of builds that run or were killed; if none runs"
-    assert notes() == [f"{what}: rm -rf {tmp_path}/nix-build-{name}-*"]
-    for folder in (f"{name}-0", f"{name}-1"):
-        shutil.rmtree(tmp_path / f"nix-build-{folder}")
-    assert notes() == []
-
-
 def test_a_dry_run_says_its_hours(reader: World) -> None:
     wanted = ("sm90-avx2,sm90-avx2+torchvision", "--dry-run", "--cores", "2")
     done = reader.build(*wanted)
@@ -173,6 +141,7 @@ def test_a_dry_run_says_its_hours(reader: World) -> None:
     assert "2 cores each, about 4.0 hours in all (estimate)" in shown
     assert "4.0 hours, estimate of matrix.toml: sm90-avx2" in shown
     assert "unknown time: sm90-avx2+torchvision" in shown
+    assert "note Nix builds 2 derivations and fetches 0" in shown
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     document = json.loads(reader.build(*wanted, "--json").stdout)
     rows = {row["variant"]: row for row in document["variants"]}
@@ -215,13 +184,11 @@ def test_what_a_build_needs_and_the_machine_has_not_stops_before_it_begins(
 ) -> None:
     changed.project.edit("matrix.toml", "disk = 0.01", "disk = 60000")
     changed.project.edit("matrix.toml", "job_memory = 0.01", "job_memory = 5000")
-    changed.env["NIX_CONFIG"] += "\nsystem-features = kvm"
     done = changed.build("sm90-avx2", "--dry-run")
     assert done.returncode == 2
     said = unfolded(done.stderr)
     assert re.search(r"disk: \d+ GiB free in .*, 1 at once need 60000; ", said)
     assert "compile jobs each need 5000 GiB" in said
-    assert "sm90-avx2: needs the system feature big-parallel" in said
     assert "--force" in said
 
 
@@ -241,9 +208,9 @@ def test_a_variant_is_not_built_on_a_cpu_that_cannot_run_it(changed: World) -> N
         done.stderr
     )
     assert changed.build(*wanted, "--force").returncode == 0
-    assert not changed.built(*wanted, "--force")["variants"][0]["only_remote"]
+    assert changed.built(*wanted, "--force")["variants"][0]["action"] == "build"
     (row,) = changed.built(*wanted, "--builders", "ssh://x")["variants"]
-    assert (row["action"], row["only_remote"]) == ("build", True)
+    assert row["action"] == "build remotely"
 
 
 def test_recipes_that_do_not_evaluate_for_one_reason_are_one_obstacle(changed: World) -> None:
@@ -399,13 +366,13 @@ def test_failures_are_shown_named_or_tried_again(world: World) -> None:
     assert found, "a download that failed before compiling is not the cause of what fails later"
     shown = [line for line in last.partition("  whole log:")[0].splitlines() if line[:4] == "    "]
     assert "    x.cpp: boom" in shown
-    assert len(shown) == 30
+    assert len(shown) == 20
     assert len(world.logs("cpu-avx2")) == 1
     assert done["by_id"]["cpu-avx512"]["outcome"] == "built"
     cores = [log.split("cores ")[-1].split("\n")[0] for log in world.logs("cpu-avx512")]
     assert cores == ["4", "2"]
     assert done["by_id"]["cpu-avx512vnni"]["cause"] == "network"
-    assert len(world.logs("cpu-avx512vnni")) == 4
+    assert len(world.logs("cpu-avx512vnni")) == 1
 
 
 COMPILER = "phases; ninja; echo 'FAILED: x.o'; echo 'x.cpp:3:1: error: no type'; exit 1"
@@ -424,7 +391,7 @@ def test_what_would_fail_again_is_not_built_again(world: World) -> None:
     assert rows["cpu-avx2"]["reason"] == "would fail again (compiler error)"
     assert rows["cpu-avx2+torchvision"]["reason"] == "cpu-avx2 failed, and this needs it"
     assert rows["cpu-avx512"]["outcome"] == "failed", "a full disk is not of the recipe"
-    assert any("--retry builds again" in note for note in again["warnings"])
+    assert any("--retry builds again" in note for note in again["notes"])
     done = world.build("cpu-avx2", "--cores", "1")
     assert done.returncode == 1, "a package that was asked for is not built"
     assert done.stdout.splitlines()[-1] == "0 built, 0 not; 1 failed before"
@@ -541,9 +508,7 @@ def test_several_variants_are_built_at_once(world: World) -> None:
     for one, other in (others, others[::-1]):
         world.scenario(one, f'phases; >"$control/{one}.runs"; await {other}.runs; finish')
     assert world.build("cpu-avx512*", "--jobs", "3").returncode == 0
-    # The canary ran alone.
-    events = [event["event"] for event in world.ledger()]
-    assert events == ["started", "ended", "started", "started", "ended", "ended"]
+    assert [event["event"] for event in world.ledger()] == ["started"] * 3 + ["ended"] * 3
 
 
 # --- ends before their time ---
@@ -746,10 +711,10 @@ def test_status_says_of_each_variant_how_far_it_is(changed: World) -> None:
     )
     document = json.loads(done.stdout)
     rows = {row["id"]: row for row in document["packages"]}
-    assert rows["cpu-avx2"]["built"] == "yes"
+    built = {name: row["steps"]["built"] for name, row in rows.items()}
+    assert built["cpu-avx2"] == "yes"
     assert rows["cpu-avx2"]["output"] == str(changed.link("cpu-avx2").resolve())
-    assert rows["cpu-avx512"]["built"] == "no"
-    assert rows["cpu-avx512bf16"]["built"] == "failed"
+    assert (built["cpu-avx512"], built["cpu-avx512bf16"]) == ("-", "failed")
     assert rows["sm90-avx2"]["state"] == "not built"
     assert document["next"] == ["invoke all"], "the recipe of sm90-avx2 is missing"
     totals = document["totals"]

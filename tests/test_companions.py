@@ -7,10 +7,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import msgspec
 import pytest
 from conftest import ONE, PROJECT, WHOLE, Project, needs_nix
-from test_build_run import schedule, steps
 from world import World
 
 from build_pytorch.base import paths
@@ -243,17 +241,6 @@ def test_a_companion_follows_the_phase_of_its_variant(project: Project) -> None:
 
 
 # --- builds ---
-
-
-def test_companions_begin_after_their_variant_and_before_the_next_one(matrix: Matrix) -> None:
-    one, two = steps(matrix, "sm90-avx2", "sm120-avx2")
-    package = companion(matrix, "sm90-avx2+torchvision")
-    needing = msgspec.structs.replace(one, package=package, needs=one.name)
-    plan = schedule([one, needing, two])
-    assert plan.take(0, [], []) is one
-    assert plan.take(0, [one], []) is None
-    assert plan.take(0, [], [one.variant]) is needing
-    assert plan.take(0, [], [one.variant]) is two
 
 
 @needs_nix

@@ -70,10 +70,6 @@ ENDS: Final[dict[str, tuple[int, str]]] = {
 """Commands that cannot succeed here: their exit code, and a text that says why."""
 
 
-SOON: Final = (
-    "from build_pytorch.build import run_loop; run_loop._RETRY_SECONDS = 0.05; "
-    "from invoke.main import program; program.run()"
-)
 """An `invoke` that waits for no retry, such as of a builder that nobody can reach."""
 
 
@@ -134,7 +130,7 @@ def with_builders(shell: Shell) -> None:
     matrix = shell.root / "matrix.toml"
     needs = r"\b(disk|job_memory|reserved_memory) = [\d.]+"
     matrix.write_text(re.sub(needs, r"\1 = 0.1", matrix.read_text()))
-    tool(shell.world.project, "invoke", f"exec '{sys.executable}' -c '{SOON}' \"$@\"")
+    tool(shell.world.project, "invoke", f"exec '{sys.executable}' -m invoke \"$@\"")
 
 
 def with_a_commit_of_the_day(shell: Shell) -> None:

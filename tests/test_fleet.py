@@ -17,8 +17,7 @@ import pytest
 from conftest import needs_nix, unfolded
 from world import Site, World
 
-from build_pytorch.build.backends import NixBackend
-from build_pytorch.build.build_backend import BuildSettings, Step
+from build_pytorch.build.backends import BuildAction, BuildSettings, NixBackend, Step
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix.store import NixSettings
 
@@ -182,15 +181,13 @@ def test_nix_gets_the_builders_and_builds_nothing_here_that_this_cpu_cannot_run(
     backend = NixBackend(settings, NixSettings(("x86_64-linux",), ()))
     variants = {variant.id: variant for variant in matrix.variants}
 
-    def more(name: str, *, only_remote: bool) -> Sequence[str]:
-        step = Step(
-            package=variants[name], action="build", reason="", digest="", only_remote=only_remote
-        )
+    def more(name: str, action: BuildAction) -> Sequence[str]:
+        step = Step(package=variants[name], action=action, reason="", digest="")
         return backend.command(step, 1).argv[6:]
 
-    assert more("cpu-avx2", only_remote=False) == ["--builders", line]
-    assert more("cpu-avx2", only_remote=True) == ["--builders", line, "--max-jobs", "0"]
-    assert more("sm121-armv9", only_remote=True) == ["--builders", line]
+    assert more("cpu-avx2", BuildAction.BUILD) == ["--builders", line]
+    assert more("cpu-avx2", BuildAction.REMOTE) == ["--builders", line, "--max-jobs", "0"]
+    assert more("sm121-armv9", BuildAction.REMOTE) == ["--builders", line]
 
 
 def test_a_stopped_build_counts_as_failed_although_the_store_has_the_result(

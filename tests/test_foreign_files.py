@@ -16,8 +16,8 @@ from conftest import Project, error_line, unfolded
 from build_pytorch.base import files, git, outputs
 from build_pytorch.base.errors import LinkError, WriteError
 from build_pytorch.base.file_plan import Tree
-from build_pytorch.build.build_backend import Step
-from build_pytorch.build.build_process import Attempt
+from build_pytorch.build.backends import BuildAction, BuildCommand, Step
+from build_pytorch.build.build_attempt import BuildAttempt
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
 from build_pytorch.results.ledger import Event
@@ -59,8 +59,8 @@ def append(root: Path, _: Matrix) -> None:
 
 def log(root: Path, matrix: Matrix) -> None:
     variant = matrix.variants[0]
-    attempt = Attempt(root, Step(package=variant, action="build", reason="", digest=""), 1)
-    attempt.write(["text"])
+    step = Step(package=variant, action=BuildAction.BUILD, reason="", digest="")
+    attempt = BuildAttempt(root, step, BuildCommand([]), 1)
     attempt.close()
 
 

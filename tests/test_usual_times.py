@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from build_pytorch.build.build_backend import Step
+from build_pytorch.build.backends import BuildAction, Step
 from build_pytorch.build.usual_times import UsualTime, usual_times
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results.ledger import Event, subject_of
@@ -22,7 +22,7 @@ def usual(matrix: Matrix, name: str, *builds: tuple[str, float, dict[str, Any]])
         values = {"at": at, "digest": "d", "attempt": at, "outcome": "built", "steps": 1559}
         subject = {"release": release, "variant": variant, "seconds": seconds}
         events.append(Event(event="ended", **{**values, **subject, **fields}))
-    step = Step(package=packages[name], action="build", reason="", digest="d")
+    step = Step(package=packages[name], action=BuildAction.BUILD, reason="", digest="d")
     return usual_times(events, matrix.packages, [step], {step.name: 7.0})[step.name]
 
 

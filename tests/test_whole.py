@@ -16,8 +16,8 @@ from typing import Final
 import pytest
 from conftest import PROJECT, needs_nix, write_recipes
 
-from build_pytorch.build.build_outcome import cache_counts
-from build_pytorch.build.build_progress import diagnose
+from build_pytorch.build.build_attempt import cache_counts
+from build_pytorch.build.log_file import diagnose
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import ledger
 
@@ -202,4 +202,4 @@ def test_the_counts_of_the_cache_are_those_of_the_logs(tmp_path: Path) -> None:
     for event in built:
         name = f"whole-{event.release}-{event.variant.removeprefix('cpu-')}.log.gz"
         log = gzip.decompress((LOGS / name).read_bytes())
-        assert cache_counts(log) == (event.cache_hits, event.cache_misses)
+        assert cache_counts(log.decode()) == (event.cache_hits, event.cache_misses)

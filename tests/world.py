@@ -27,12 +27,9 @@ from typing import Any
 import pytest
 from conftest import PROJECT, Project, copied_project
 
-from build_pytorch.build import run_loop
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.nix.quoting import to_sri
 from build_pytorch.verify.recipe_facts import MODEL
-
-run_loop._RETRY_SECONDS = 0.05  # noqa: SLF001 - no test waits 30 seconds
 
 
 @functools.cache

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from build_pytorch.base import process
+from build_pytorch.base.console import counted, grouped, some
 from build_pytorch.base.errors import ToolError
 from build_pytorch.build import build_obstacles
-from build_pytorch.build.backends import choose_backend
-from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
+from build_pytorch.build.backends import (
+    BuildAction,
+    BuildBackend,
+    BuildSettings,
+    Step,
+    choose_backend,
+)
 from build_pytorch.build.log_rules import HASH_MISMATCH
-from build_pytorch.build.schedule import with_companions
-from build_pytorch.build.usual_times import UsualTime, usual_times
+from build_pytorch.build.usual_times import UsualTime, group_of, usual_times
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.tables import Build
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
 from build_pytorch.nix.evaluation import UnreachablePinError
-from build_pytorch.results import ledger, package_state
-from build_pytorch.results.package_state import PackageState
+from build_pytorch.nix.store import MissingPaths
+from build_pytorch.results import ledger
+from build_pytorch.results.package_state import PackageState, package_states
 
-_Results = Mapping[str, PackageState]
+_BEFORE_TORCH: Final = ("magma", "nccl")
+"""Libraries that are compiled for a GPU variant before its PyTorch, as no cache has them."""
 
 
 class BuildPlan(Struct, frozen=True, kw_only=True):
@@ -32,17 +38,18 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
 
     steps: tuple[Step, ...]
     obstacles: tuple[str, ...]
-    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
     backend: BuildBackend
     jobs: int = 1
-    cores: int = 0
-    limits: tuple[Build, ...] = ()  #: of the builds
+    cores: int = 1
+    memory: float = 0.0  #: GiB that the builds need that run at once
+    disk: float = 0.0  #: GiB that they need
     usual: Mapping[str, UsualTime] = {}  #: by name of the step
 
     @property
-    def memory(self) -> float:
-        """Memory in GiB that the builds need that run at once."""
-        return max((limit.memory(self.jobs, self.cores) for limit in self.limits), default=0.0)
+    def builds(self) -> list[Step]:
+        """What is to be built, in order."""
+        return [step for step in self.steps if step.is_build]
 
     @property
     def hours(self) -> float:
@@ -50,253 +57,193 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
         seconds = [usual.seconds for usual in self.usual.values()]
         return max(sum(seconds) / self.jobs, *seconds, 0.0) / 3600
 
-    @property
-    def disk(self) -> float:
-        """Disk space in GiB that the builds need that run at once."""
-        return self.jobs * max((s.variant.build.disk for s in self.builds), default=0.0)
 
-    @property
-    def builds(self) -> list[Step]:
-        """What is to be built, in order."""
-        return [step for step in self.steps if step.action == "build"]
+def in_order(packages: Iterable[Package]) -> list[Package]:
+    """Return packages in the order of their builds; groups and releases keep the matrix order.
+
+    The first variant of each group comes first: a fault that all recipes of the group share shows
+    there. CPU-only variants come last. A companion comes after its variant, which is added where it
+    is missing: the companion is compiled with its torch.
+    """
+    of_variant = grouped((package.variant.path, package) for package in packages)
+    variants = {path: several[0].variant for path, several in of_variant.items()}
+    groups = grouped((group_of(variant), variant) for variant in variants.values())
+    blocks = sorted(groups.values(), key=lambda block: block[0].gpu is None)
+    ordered = [block[0] for block in blocks] + [v for block in blocks for v in block[1:]]
+    return [
+        package
+        for variant in ordered
+        for package in (variant, *(p for p in of_variant[variant.path] if p is not variant))
+    ]
 
 
 def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettings) -> BuildPlan:
     """Plan builds. Nothing is written, except derivations.
 
-    The variant of each companion is planned as well, and the companion waits for it.
     Raises BuildPytorchError if the store does not answer, and without a backend; in a dry run that
     is an obstacle.
     """
     backend, missing = choose_backend(settings, store.settings())
     if missing and not settings.dry_run:
         raise ToolError(missing)
-    wanted = with_companions(packages)
-    history = ledger.read(settings.root)
-    results = package_state.package_states(settings.root, wanted, history)
-    skipped = _skipped(wanted, results, settings)
-    rest = [p for p in wanted if not (_is_built(results[p.id]) or p.id in skipped)]
+    wanted, history = in_order(packages), ledger.read(settings.root)
+    states = package_states(settings.root, wanted, history)
+    rest = [p for p in wanted if not (_is_built(states[p.id]) or _reason_to_skip(p, settings))]
     obstacles = [missing] if missing else []
-    obstacles += build_obstacles.before_evaluation(matrix, rest, settings)
-    evaluated, notes = (DerivationSet({}, {}), ()) if obstacles else _evaluated(rest, backend)
+    obstacles += build_obstacles.before_evaluation(matrix, rest, force=settings.force)
+    evaluated, notes = (DerivationSet({}, {}), []) if obstacles else _evaluated(rest, backend)
     obstacles += build_obstacles.not_evaluated(evaluated.failures)
     found = evaluated.derivations
-    there = store.valid_paths(sorted(derivation.output for derivation in found.values()))
-    steps = [
-        _step(results[p.id], found.get(p.attribute), there, backend, skipped.get(p.id, ""))
-        for p in wanted
-    ]
-    if not (settings.retry or settings.force or settings.keep_failed):
-        steps = list(_not_repeated(steps, results, there, settings))
-    plan = BuildPlan(
-        steps=tuple(_with_needs(steps)),
-        obstacles=tuple(obstacles),
-        warnings=(*notes, *build_obstacles.not_repeated(steps)),
-        backend=backend,
-    )
-    plan = _with_limits(plan, results, there)
-    estimates = _estimates(plan)
-    return replace(plan, usual=usual_times(history.events, matrix.packages, plan.builds, estimates))
-
-
-def _with_limits(plan: BuildPlan, results: _Results, there: set[str]) -> BuildPlan:
-    """Return a plan with memory and compile jobs of its builds, and what they lack here.
-
-    `there`: outputs that the store has.
-    """
-    backend, building, obstacles = plan.backend, plan.builds, plan.obstacles
-    settings, jobs = backend.settings, max(1, min(backend.settings.jobs, len(building)))
-    here = [step for step in building if not step.only_remote] or building
-    limits = tuple(dict.fromkeys(step.variant.build for step in here))
-    if building and not obstacles:
-        obstacles = tuple(_obstacles(building, backend, results, there, limits))
-    cores = (settings.cores or build_obstacles.most_cores(limits, jobs)) if building else 0
-    return replace(
-        plan,
+    present = store.valid_paths(sorted(derivation.output for derivation in found.values()))
+    steps: dict[str, Step] = {}
+    for package in wanted:
+        state, derivation = states[package.id], found.get(package.attribute)
+        torch = steps.get(package.variant.id)
+        action, reason = decide(state, backend, derivation, present, torch)
+        steps[package.id] = Step(
+            package=package,
+            action=action,
+            reason=reason,
+            digest=state.digest,
+            derivation=derivation,
+        )
+    builds = [step for step in steps.values() if step.is_build]
+    jobs = max(1, min(settings.jobs, len(builds)))
+    here = [step for step in builds if step.action is BuildAction.BUILD]
+    limits = list(dict.fromkeys(step.package.variant.build for step in here or builds))
+    share, memory = build_obstacles.usable_cpus() // jobs, build_obstacles.memory() / jobs
+    most = min((limit.cores(memory, share) for limit in limits), default=1)
+    cores = settings.cores or most
+    if builds and not obstacles:
+        obstacles += backend.obstacles(builds)
+        if not settings.force:
+            obstacles += build_obstacles.stopped_results(builds, states, present)
+        if here and not settings.force:
+            obstacles += build_obstacles.too_small(limits, min(jobs, len(here)), cores)
+    estimates = {
+        step.name: 3600 * step.package.variant.build.core_hours / cores
+        for step in here
+        if step.is_variant
+    }
+    return BuildPlan(
+        steps=tuple(steps.values()),
         obstacles=tuple(dict.fromkeys(obstacles)),
-        warnings=(*plan.warnings, *_warnings(building, backend, limits)),
+        notes=(*notes, *_notes(list(steps.values()), backend)),
+        backend=backend,
         jobs=jobs,
         cores=cores,
-        limits=limits,
+        memory=max((limit.memory(jobs, cores) for limit in limits), default=0.0),
+        disk=jobs * max((limit.disk for limit in limits), default=0.0),
+        usual=usual_times(history.events, matrix.packages, builds, estimates),
     )
 
 
-def _estimates(plan: BuildPlan) -> dict[str, float]:
-    """Return the seconds of builds here by name, as matrix.toml estimates them."""
-    here = [s for s in plan.builds if s.is_variant and not s.only_remote]
-    return {s.name: 3600 * s.variant.build.core_hours / plan.cores for s in here}
+def _is_built(state: PackageState) -> bool:
+    """Whether nothing is left to build.
+
+    Files of a local checkout change without a trace in the recipe: Nix decides then.
+    """
+    return bool(state.output) and not derivations.local_checkout(state.package.variant)
+
+
+def _reason_to_skip(package: Package, settings: BuildSettings) -> str:
+    """Return why a package is not built, whatever is known of it; empty if it may be."""
+    variant, twin = package.variant, package.variant.same_build_as
+    checkout = derivations.local_checkout(variant)
+    if settings.force:
+        return ""
+    if package.impossible:
+        return f"impossible-host: {package.impossible}"
+    if twin and not checkout:
+        return f"the same build as {twin.id}, unless {CUDA_PACKAGES_VARIABLE} names others"
+    for name, place in package.untaken_hashes:
+        # A failed build tells the hashes of what Nix fetches while it builds: --fix-hashes.
+        is_taken = checkout if name == CUDA_PACKAGES_SOURCE else settings.fix_hashes
+        if not is_taken:
+            return f"matrix.toml: {place} has no hash yet; `invoke prefetch --only {name}` takes it"
+    return ""
+
+
+def decide(
+    state: PackageState,
+    backend: BuildBackend,
+    derivation: Derivation | None,
+    present: Collection[str],
+    torch: Step | None,
+) -> tuple[BuildAction, str]:
+    """Return what becomes of a package, and why.
+
+    `present`: outputs that the store has. `torch`: the step of the variant of a companion.
+    """
+    package, settings = state.package, backend.settings
+    checkout = derivations.local_checkout(package.variant)
+    if _is_built(state):
+        return BuildAction.CURRENT, "the store has the current recipe's result"
+    if reason := _reason_to_skip(package, settings):
+        return BuildAction.SKIPPED, reason
+    if torch and torch.action in {BuildAction.SKIPPED, BuildAction.FAILED}:
+        return torch.action, f"{torch.package.id} {torch.action}, and this needs it"
+    if derivation and derivation.output in present and not checkout:
+        return BuildAction.BUILD, "in the store already, only the link is missing"
+    failed, again = state.fails_again, settings.retry or settings.force or settings.keep_failed
+    if failed and not (again or (settings.fix_hashes and failed.cause == HASH_MISMATCH)):
+        return BuildAction.FAILED, f"would fail again ({failed.cause or 'compiler error'})"
+    system, unable = derivation.system if derivation else package.platform, ""
+    if system not in backend.host.systems:
+        unable = f"wrong platform: this machine builds no {system}; --builders names others"
+    elif not settings.force:
+        unable = build_obstacles.wrong_cpu(package.variant)
+    if unable and not settings.builders:
+        return BuildAction.SKIPPED, unable
+    reason = "the result is of another recipe" if state.link else "not built yet"
+    if checkout:
+        reason = f"with the CUDA packages of {checkout}"
+    return BuildAction.REMOTE if unable else BuildAction.BUILD, reason
 
 
 def _evaluated(
     packages: Sequence[Package], backend: BuildBackend
-) -> tuple[DerivationSet, Sequence[str]]:
+) -> tuple[DerivationSet, list[str]]:
     """Return the derivations of packages, none without Nix, and a note if a pin is unreachable.
 
     Raises ToolError; in a dry run not for a pin that is unreachable.
     """
     settings, nothing = backend.settings, DerivationSet({}, {})
     if not (packages and process.which(store.NIX_INSTANTIATE)):
-        return nothing, ()
+        return nothing, []
     try:
-        return derivations.evaluate(settings.root, packages), ()
+        return derivations.evaluate(settings.root, packages), []
     except UnreachablePinError:
         if not settings.dry_run:
             raise
-    return nothing, ("derivations not evaluated: the pin cannot be reached from here",)
+    return nothing, ["derivations not evaluated: the pin cannot be reached from here"]
 
 
-def _obstacles(
-    building: Sequence[Step],
-    backend: BuildBackend,
-    results: _Results,
-    there: set[str],
-    limits: Sequence[Build],
-) -> Iterator[str]:
-    """Yield what prevents builds whose recipes evaluate; `there`: outputs that the store has."""
-    settings = backend.settings
-    yield from build_obstacles.missing_features(building, backend)
-    yield from backend.obstacles(building)
-    if not settings.force:
-        yield from build_obstacles.stopped_results(building, results, there)
-        if local := len([step for step in building if not step.only_remote]):
-            yield from build_obstacles.too_small(limits, min(settings.jobs, local), settings.cores)
-
-
-def _warnings(
-    building: Sequence[Step], backend: BuildBackend, limits: Sequence[Build]
-) -> Iterator[str]:
+def _notes(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
     """Yield what a user should know before builds begin."""
-    local = [step for step in building if not step.only_remote]
-    yield from build_obstacles.local_packages(building)
-    yield from build_obstacles.same_builds(building)
-    if local and not backend.settings.cores:
-        yield from build_obstacles.few_cores(limits, min(len(local), backend.settings.jobs))
-    yield from build_obstacles.compiler_caches(building, backend)
-    yield from build_obstacles.left_folders(local)
-
-
-def _is_built(result: PackageState) -> bool:
-    """Whether the result is that of the current recipe and reads no local checkout.
-
-    Files of a local checkout change without a trace in the recipe: Nix decides then.
-    """
-    return bool(result.output and not derivations.local_checkout(result.package.variant))
-
-
-def _skipped(
-    packages: Sequence[Package], results: _Results, settings: BuildSettings
-) -> dict[str, str]:
-    """Return why packages are not built, by id: no machine, another variant's files, no hashes.
-
-    If nothing else would be built, the missing hashes are an obstacle instead.
-    """
-    if settings.force:
-        return {}
-    found = {p.id: f"impossible-host: {p.impossible}" for p in packages if p.impossible}
-    found |= dict(_same_builds(packages, results, settings))
-    left = [p for p in packages if p.id not in found and not _is_built(results[p.id])]
-    nightlies = [package for package in left if package.variant.release.torch.is_nightly]
-    waiting = [p for p in nightlies if any(build_obstacles.missing_hashes(p, settings))]
-    if len(waiting) < len(left):
-        reason = "its sources have no hash yet; `invoke prefetch` takes them"
-        found |= {package.id: reason for package in waiting}
-    return found
-
-
-def _not_repeated(
-    steps: Sequence[Step], results: _Results, there: set[str], settings: BuildSettings
-) -> Iterator[Step]:
-    """Yield the steps; what would fail again as before, and its companions, are not built."""
-    hopeless: dict[str, str] = {}
-    for step in steps:
-        result, why = results[step.id], hopeless.get(step.variant.path, "")
-        last = result.fails_again
-        if last and not (settings.fix_hashes and last.cause == HASH_MISMATCH):
-            why = f"would fail again ({last.cause or 'compiler error'})"
-        is_there = bool(step.derivation and step.derivation.output in there)
-        if step.action == "build" and why and not is_there:
-            if step.is_variant:
-                hopeless[step.variant.path] = f"{step.id} failed, and this needs it"
-            yield replace(step, action="failed", reason=why)
-        else:
-            yield step
-
-
-def _same_builds(
-    packages: Sequence[Package], results: _Results, settings: BuildSettings
-) -> Iterator[tuple[str, str]]:
-    """Yield packages, by id, whose files another variant has or gets, with that as the reason."""
-    for package in packages:
-        text, twin = build_obstacles.same_build(package), package.variant.same_build_as
-        if text and twin and not _is_built(results[package.id]):
-            state = package_state.package_states(settings.root, [twin])[twin.id]
-            if twin.id in results or _is_built(state):
-                yield package.id, text
-
-
-def _step(
-    result: PackageState,
-    derivation: Derivation | None,
-    there: Collection[str],
-    backend: BuildBackend,
-    skipped: str = "",
-) -> Step:
-    """Return what becomes of a package; `there`: the outputs that the store has.
-
-    `skipped`: why it is not built.
-    """
-    action, reason, only_remote = _decision(result, derivation, there, backend)
-    if skipped:
-        action, reason, only_remote = "skipped", skipped, False
-    return Step(
-        package=result.package,
-        local_packages=derivations.local_checkout(result.package.variant)
-        if action == "build"
-        else "",
-        action=action,
-        reason=reason,
-        digest=result.digest,
-        derivation=derivation,
-        only_remote=only_remote,
+    if ids := [step.package.id for step in steps if step.action is BuildAction.FAILED]:
+        number = f"{counted(len(ids), 'package')} failed, and the recipe is the same"
+        yield f"{number}: `invoke diagnose {ids[0]}` says why, --retry builds again"
+    builds = [step for step in steps if step.is_build]
+    checkouts = grouped(
+        (derivations.local_checkout(step.package.variant), step.package.id) for step in builds
     )
+    for path, ids in checkouts.items():
+        if path:
+            packages = f"CUDA packages of {CUDA_PACKAGES_VARIABLE}={path}"
+            yield f"{some(ids)}: {packages}; the result is not for publishing"
+    yield from build_obstacles.cache_notes(builds, backend)
+    paths = [step.derivation.drv_path for step in builds if step.derivation]
+    if backend.settings.dry_run and paths and (missing := store.missing_paths(paths)):
+        yield work_of_nix(missing)
 
 
-def _decision(
-    result: PackageState,
-    derivation: Derivation | None,
-    there: Collection[str],
-    backend: BuildBackend,
-) -> tuple[Literal["build", "up to date", "skipped"], str, bool]:
-    """Return the action, its reason, and whether only a remote builder can take it."""
-    variant = result.package.variant
-    system = derivation.system if derivation else variant.cpu.platform
-    if _is_built(result):
-        return "up to date", "the store has the current recipe's result", False
-    local = derivations.local_checkout(result.package.variant)
-    if derivation and derivation.output in there and not local:
-        return "build", "in the store already, only the link is missing", False
-    unable = ""
-    if system not in backend.host.systems:
-        unable = f"wrong platform: this machine builds no {system}; --builders names others"
-    elif not backend.settings.force:
-        unable = build_obstacles.wrong_cpu(variant)
-    if unable and not backend.settings.builders:
-        return "skipped", unable, False
-    if local:
-        return "build", f"with the CUDA packages of {local}", bool(unable)
-    return (
-        "build",
-        "the result is of another recipe" if result.link else "not built yet",
-        bool(unable),
-    )
-
-
-def _with_needs(steps: Sequence[Step]) -> Iterator[Step]:
-    """Yield the steps; a companion that is built waits for its variant, if that is built, too."""
-    built = {step.name for step in steps if step.action == "build"}
-    for step in steps:
-        torch = step.variant.attribute
-        if step.name in built and torch in built and not step.is_variant:
-            yield replace(step, needs=torch)
-        else:
-            yield step
+def work_of_nix(missing: MissingPaths) -> str:
+    """Return how much Nix itself would do."""
+    text = f"Nix builds {counted(len(missing.built), 'derivation')} and fetches {missing.fetched}"
+    names = [name for name in _BEFORE_TORCH if any(f"-{name}-" in path for path in missing.built)]
+    if names:
+        text += f"; {' and '.join(names)} are compiled before PyTorch, which takes longer than"
+        text += " the hours here: MAGMA about 13 core hours (estimate: Flox needs 20 to 30 minutes"
+        text += " on 32 cores for one GPU architecture)"
+    return text

@@ -1,75 +1,117 @@
-"""The bytes of a log that a person names: a file, plain or of gzip, or standard input."""
+"""Logs in files: plain text or gzip, which package they are of, and what they say."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import gzip
 import io
+import itertools
 import os
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
 from build_pytorch.base import files
-from build_pytorch.base.console import ProgressLine
+from build_pytorch.base.console import grouped
 from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.build.log_reader import LogDiagnosis, LogReader
+from build_pytorch.matrix.model import CompanionPackage, Package
 
-CHUNK: Final = 1 << 20  #: bytes that are read at once
+_CHUNK: Final = 1 << 20
 _GZIP: Final = b"\x1f\x8b\x08"
-_OTHERS: Final = {
-    b"BZh": "compressed with bzip2",
-    b"\xfd7zXZ\0": "compressed with xz",
-    b"\x28\xb5\x2f\xfd": "compressed with zstd",
-    b"\x04\x22\x4d\x18": "compressed with lz4",
-    b"PK\x03\x04": "compressed with zip",
-    b"\xff\xfe": "written in UTF-16",
-}
-"""How files begin that are not read."""
+_HEAD: Final = 4 << 20  #: bytes of lines in which the package is searched
 
 
-def chunks(name: str) -> Iterator[bytes]:
-    """Yield the pieces of a log, `-` being standard input. Raises BuildPytorchError."""
-    total, progress = 0, None
+def diagnose(lines: Iterable[bytes], package: Package | None) -> LogDiagnosis:
+    """Read a log. Never raises for what the log says."""
+    reader = LogReader(package)
+    for raw in lines:
+        for _ in reader.read(raw):
+            pass
+    return reader.diagnosis()
+
+
+def diagnose_file(name: str, packages: Iterable[Package], package: Package | None) -> LogDiagnosis:
+    """Read the log in a file, or on standard input for `-`.
+
+    Without a `package` it is of the one of `packages` that its first lines name. Raises
+    BuildPytorchError for a file that cannot be read.
+    """
+    lines = split_lines(_chunks(name), _CHUNK)
+    head: list[bytes] = []
+    size = 0
+    for line in lines:
+        head.append(line)
+        size += len(line)
+        if size > _HEAD:
+            break
+    package = package or named_package(packages, head)
+    return diagnose(itertools.chain(head, lines), package)
+
+
+def split_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:
+    """Yield the lines of a text that comes in pieces; a longer line is split."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+        if len(rest) > longest:
+            yield rest
+            rest = b""
+    if rest:
+        yield rest
+
+
+def _chunks(name: str) -> Iterator[bytes]:
+    """Yield the pieces of a log, expanded where it is compressed with gzip."""
+    total = 0
     try:
-        with _opened(name) as stream:
-            chunk = stream.read(CHUNK)
-            has_lines = b"\n" in chunk
-            while chunk:
-                if total:  # most logs have one chunk
-                    progress = progress or ProgressLine("", 0)
-                    progress.what = f"{name}: {total >> 20} MiB read"
-                    progress.at()
+        with io.FileIO(files.open_named(Path(name), or_stdin=True)) as file:
+            raw = io.BufferedReader(file, _CHUNK)
+            _limit(os.fstat(file.fileno()).st_size)
+            is_gzip = raw.peek(8).startswith(_GZIP)
+            stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=raw) if is_gzip else raw
+            while chunk := stream.read(_CHUNK):
+                if not total and b"\0" in chunk:
+                    raise BuildPytorchError(f"{name}: a binary file, not the text of a log")
                 total += len(chunk)
                 _limit(total)
-                yield chunk if has_lines else chunk.replace(b"\r", b"\n")
-                chunk = stream.read(CHUNK)
+                yield chunk
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or "the compressed data is damaged"
         raise BuildPytorchError(f"{name}: cannot be read: {reason}") from None
-    finally:
-        if progress:
-            progress.end()
-
-
-@contextlib.contextmanager
-def _opened(name: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """Open a log, compressed or not. Raises OSError, and BuildPytorchError for other formats."""
-    descriptor = files.open_named(Path(name), or_stdin=True)
-    with io.BufferedReader(io.FileIO(descriptor), CHUNK) as raw:
-        _limit(os.fstat(descriptor).st_size)
-        begin = raw.peek(8)
-        for sign, what in _OTHERS.items():
-            if begin.startswith(sign):
-                raise BuildPytorchError(f"{name}: {what}; convert it to plain text first")
-        if begin.startswith(_GZIP):
-            with gzip.GzipFile(fileobj=raw) as stream:
-                yield stream
-        else:
-            yield raw
 
 
 def _limit(size: int) -> None:
     if size > files.LARGEST_LOG:
         raise OSError(errno.EFBIG, f"larger than {files.LARGEST_LOG >> 20} MiB")
+
+
+def named_package(packages: Iterable[Package], head: Iterable[bytes]) -> Package | None:
+    """Return the package that the first lines of a log name, if they name exactly one.
+
+    Packages of several releases may have one name. A companion names its variant too, which is
+    meant only where the log builds it.
+    """
+    pairs = []
+    for package in packages:
+        pairs += [(package.package, package), (package.pname, package)]
+        if isinstance(package, CompanionPackage):  # as its build prints it
+            title = f"{package.title} {package.version} for {package.variant.package}"
+            pairs.append((title, package))
+    by_name = grouped(pairs)
+    names = "|".join(map(re.escape, sorted(by_name, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<![\w.])(?:{names})(?![A-Za-z0-9_])".encode())
+    found, built = set(), set()
+    for line in head:
+        if b"-" in line and (here := {match[0].decode() for match in pattern.finditer(line)}):
+            found |= here
+            built |= here if b"building '" in line else set()
+    of_companions = {n for n in found if isinstance(by_name[n][0], CompanionPackage)}
+    meant = found - of_companions if built - of_companions or not of_companions else of_companions
+    candidates = [{package.path for package in by_name[name]} for name in meant]
+    common = set.intersection(*candidates) if candidates else set()
+    paths = {package.path: package for name in meant for package in by_name[name]}
+    return paths[common.pop()] if len(common) == 1 else None

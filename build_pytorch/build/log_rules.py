@@ -37,7 +37,6 @@ class LogRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stops: bool = False
     shared: bool = False
     differs: Literal["", "capabilities", "architectures", "nvcc-flags", "cuda", "torch"] = ""
-    retry: Literal["", "fewer-cores", "once", "later"] = ""
     machine: bool = False
 
     def advice(self, variant: Variant | None, log: str) -> str:
@@ -51,8 +50,88 @@ RULES: Final = msgspec.toml.decode(
 )["rule"]
 RULES_BY_ID: Final = {rule.id: rule for rule in RULES}
 
+_Candidates = tuple[tuple[LogRule, tuple[re.Pattern[str], ...]], ...]
+"""Rules with their compiled patterns."""
 
-# --- differences from the variant ---
+
+def _candidates(*, stops: bool, messages: bool) -> _Candidates:
+    """Return the rules with patterns of messages of CMake, which begin with `^CMake `, or lines."""
+    found = []
+    for rule in RULES:
+        patterns = [p for p in rule.patterns if p.startswith("^CMake ") == messages]
+        if patterns and rule.stops == stops:
+            found.append((rule, tuple(map(re.compile, patterns))))
+    return tuple(found)
+
+
+_CANDIDATES: Final = {
+    (stops, messages): _candidates(stops=stops, messages=messages)
+    for stops in (True, False)
+    for messages in (True, False)
+}
+_NEEDS: Final = [(rule.id, re.compile(need)) for rule in RULES for need in rule.needs]
+_STOP_HINTS: Final = tuple({hint: 0 for rule in RULES if rule.stops for hint in rule.hints})
+QUOTES: Final = re.compile(
+    r"^\s*\d*\s+\| |: (?:warning|note): |^warning: | warning #\d|^\[ +\w+ +\] "
+)
+"""Lines that quote: source lines and warnings of compilers, warnings of Nix, test names."""
+WANTS_CUDA: Final = re.compile(
+    r"Could NOT find CUDA \(|PyTorch: CUDA |Not compiling with CUDA|\bUSE_CUDA=1\b"
+    r"|\bTORCH_CUDA_ARCH_LIST="
+)
+"""Lines that show that a build without a known variant was meant to be for a GPU."""
+
+
+def may_stop(text: str) -> bool:
+    """Whether a line may match a rule that stops builds. Takes a microsecond."""
+    return any(hint in text for hint in _STOP_HINTS)
+
+
+class LogMatcher:
+    """Finds the rule that a line of one build's log matches.
+
+    Without a `variant` rules that compare with it do not match; those for GPU variants do.
+    """
+
+    def __init__(self, variant: Variant | None) -> None:
+        self.variant = variant
+        self._kind = variant.group.kind if variant else "gpu"
+        self._needed: set[str] = set()  #: ids of rules whose `needs` were seen
+
+    def stop(self, text: str, part: BuildPart) -> LogRule | None:
+        """Return the first rule that stops builds and that a line or message matches, or None."""
+        self._needed.update(rule_id for rule_id, need in _NEEDS if need.search(text))
+        return self._first(text, part, stops=True)
+
+    def failure(self, text: str, part: BuildPart) -> LogRule | None:
+        """Return the first other rule that a line or a message matches, or None."""
+        return self._first(text, part, stops=False)
+
+    def _first(self, text: str, part: BuildPart, *, stops: bool) -> LogRule | None:
+        """Return the first rule. A message of CMake, written as one line, has no part."""
+        is_message = text.startswith("CMake ")
+        is_quoted = not is_message and bool(QUOTES.search(text))
+        for rule, patterns in _CANDIDATES[stops, is_message]:
+            if not is_message and (
+                rule.when not in {"", part}
+                or rule.quoted < is_quoted
+                or not any(hint in text for hint in rule.hints)
+            ):
+                continue
+            found = filter(None, (pattern.search(text) for pattern in patterns))
+            if self._can_match(rule) and any(self._counts(rule, match) for match in found):
+                return rule
+        return None
+
+    def _can_match(self, rule: LogRule) -> bool:
+        is_ready = not rule.needs or rule.id in self._needed
+        is_comparable = self.variant is not None or not rule.differs
+        return is_ready and is_comparable and self._kind in rule.kinds
+
+    def _counts(self, rule: LogRule, match: re.Match[str]) -> bool:
+        if self.variant is None or not rule.differs:
+            return True
+        return _differs(rule.differs, match[1], self.variant)
 
 
 def _differs(what: str, text: str, variant: Variant) -> bool:
@@ -75,96 +154,6 @@ def _differs(what: str, text: str, variant: Variant) -> bool:
     return True
 
 
-# --- matching ---
-
-
-_Candidates = tuple[tuple[LogRule, tuple[re.Pattern[str], ...]], ...]
-"""Rules with their compiled patterns."""
-
-
-def _candidates(*, messages: bool) -> _Candidates:
-    """Return the rules with patterns of messages of CMake, which begin with `^CMake `, or lines."""
-    found = []
-    for rule in RULES:
-        patterns = [p for p in rule.patterns if p.startswith("^CMake ") == messages]
-        found.append((rule, tuple(map(re.compile, patterns))))
-    return tuple((rule, patterns) for rule, patterns in found if patterns)
-
-
-_OF_LINES: Final = _candidates(messages=False)
-_OF_MESSAGES: Final = _candidates(messages=True)
-_NEEDS: Final = [(rule.id, re.compile(need)) for rule in RULES for need in rule.needs]
-_HINTS: Final = dict.fromkeys(hint for rule in RULES for hint in rule.hints)
-_WITHIN: Final = tuple(hint for hint in _HINTS if not hint.startswith("-- "))
-_STARTS: Final = tuple(hint for hint in _HINTS if hint.startswith("-- "))
-QUOTES: Final = re.compile(
-    r"^\s*\d*\s+\| |: (?:warning|note): |^warning: | warning #\d|^\[ +\w+ +\] "
-)
-"""Lines that quote: source lines and warnings of compilers, warnings of Nix, test names."""
-
-
-def is_interesting(line: str) -> bool:
-    """Whether a line has a hint of a rule; no other line can match. Takes a microsecond."""
-    return line.startswith(_STARTS) or any(map(line.__contains__, _WITHIN))
-
-
-class LogMatcher:
-    """Finds the rule that a line of one build's log matches.
-
-    Without a `variant`, rules that depend on the variant do not match.
-    """
-
-    def __init__(self, variant: Variant | None) -> None:
-        self.variant = variant
-        self._needed: set[str] = set()  #: ids of rules whose `needs` were seen
-
-    def line(self, text: str, part: BuildPart) -> LogRule | None:
-        """Return the first rule that a line matches in this part of the build, or None."""
-        is_quoted = bool(QUOTES.search(text))
-        possible = tuple(
-            (rule, patterns)
-            for rule, patterns in _OF_LINES
-            if rule.when in {"", part}
-            and rule.quoted >= is_quoted
-            and any(map(text.__contains__, rule.hints))
-        )
-        return self._first(possible, text)
-
-    def message(self, text: str) -> LogRule | None:
-        """Return the first rule that a message of CMake matches, written as one line, or None."""
-        return self._first(_OF_MESSAGES, text)
-
-    def _first(self, candidates: _Candidates, text: str) -> LogRule | None:
-        self._needed.update(rule_id for rule_id, need in _NEEDS if need.search(text))
-        for rule, patterns in candidates:
-            found = filter(None, (pattern.search(text) for pattern in patterns))
-            if self._can_match(rule) and any(self._counts(rule, match) for match in found):
-                return rule
-        return None
-
-    def _can_match(self, rule: LogRule) -> bool:
-        is_ready = not rule.needs or rule.id in self._needed
-        if self.variant is None:
-            depends = rule.differs or len(rule.kinds) == 1
-            return is_ready and not (rule.stops and depends)
-        return is_ready and self.variant.group.kind in rule.kinds
-
-    def _counts(self, rule: LogRule, match: re.Match[str]) -> bool:
-        if self.variant is None or not rule.differs:
-            return True
-        return _differs(rule.differs, match[1], self.variant)
-
-
-_KINDS: Final = {
-    (True, ""): "These stop a build, because its result would be wrong",
-    (False, ""): "These name a failure",
-    (False, "fewer-cores"): "After these, the build is started again with fewer cores",
-    (False, "once"): "After these, the build is started again once",
-    (False, "later"): "After these, the build is started again later",
-}
-"""What happens at a line that a log rule matches, by `stops` and `retry`."""
-
-
 def reference_page() -> str:
     """Return the reference page of the log rules, with its digest."""
     lines = [
@@ -178,7 +167,12 @@ def reference_page() -> str:
         "[log_rules.toml](../../build_pytorch/build/log_rules.toml) has the meaning of each, and",
         "sample lines.",
     ]
-    for kind, title in _KINDS.items():
-        names = [f"`{rule.id}`" for rule in RULES if (rule.stops, rule.retry) == kind]
+    titles = {
+        (True, False): "These stop a build, because its result would be wrong",
+        (False, False): "These name a failure, which would come again with the same recipe",
+        (False, True): "These are failures of the machine: a later run builds the recipe again",
+    }
+    for kind, title in titles.items():
+        names = [f"`{rule.id}`" for rule in RULES if (rule.stops, rule.machine) == kind]
         lines += ["", f"{title}: {', '.join(names)}."]
     return digest.seal("\n".join(lines) + "\n")

@@ -9,9 +9,8 @@ from typing import Final
 from msgspec import Struct
 
 from build_pytorch.base.console import clock
-from build_pytorch.build.build_backend import Step
-from build_pytorch.build.schedule import kind_of
-from build_pytorch.matrix.model import Package
+from build_pytorch.build.backends import Step
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.results.ledger import HOST, Event, subject_of
 
 _LAST: Final = 3  #: builds of a kind that count
@@ -42,6 +41,17 @@ class UsualTime(Struct, frozen=True):
         return f"{self.source} took {clock(self.seconds)}" if self.builds else ""
 
 
+def group_of(variant: Variant) -> tuple[str, str]:
+    """Return the key of variants whose recipes differ in values only, so that they fail alike."""
+    return variant.release_name, variant.group.title
+
+
+def _kind_of(package: Package) -> tuple[str, str, str]:
+    """Return release, group and companion: what packages with the same ones take is alike."""
+    name = package.name if isinstance(package, CompanionPackage) else ""
+    return *group_of(package.variant), name
+
+
 def usual_times(
     events: Iterable[Event],
     packages: Iterable[Package],
@@ -52,19 +62,14 @@ def usual_times(
 
     Builds of this machine count, by release, group and companion. `estimates`: seconds by name.
     """
-    kinds = {subject_of(package): kind_of(package) for package in packages}
+    kinds = {subject_of(package): _kind_of(package) for package in packages}
     built: dict[object, list[float]] = {}
-    whole = (event for event in events if event.event == "ended" and _is_whole(event))
-    for event in sorted(whole, key=lambda event: event.at):
-        key = kinds.get(event.subject, event.subject)
-        built.setdefault(key, []).append(event.seconds)
-    found = {}
+    for event in sorted(filter(_is_whole, events), key=lambda event: event.at):
+        built.setdefault(kinds.get(event.subject), []).append(event.seconds)
+    found = {name: UsualTime(seconds) for name, seconds in estimates.items()}
     for step in steps:
-        last = built.get(kinds.get(step.subject, step.subject), [])[-_LAST:]
-        if last:
+        if last := built.get(_kind_of(step.package), [])[-_LAST:]:
             found[step.name] = UsualTime(statistics.median(last), len(last))
-        elif step.name in estimates:
-            found[step.name] = UsualTime(estimates[step.name])
     return found
 
 

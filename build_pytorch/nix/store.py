@@ -95,6 +95,23 @@ def sizes(paths: Sequence[str]) -> list[int]:
     return [int(size) for size in answer.stdout.split()]
 
 
+class MissingPaths(msgspec.Struct, frozen=True):
+    """What Nix would do: the derivations that it builds, and how many paths it fetches."""
+
+    built: tuple[str, ...]
+    fetched: int
+
+
+def missing_paths(derivations: Sequence[str]) -> MissingPaths | None:
+    """Return what Nix would build and fetch for derivations, or None if it does not say."""
+    argv = [NIX_STORE, "--realise", "--dry-run", *derivations]
+    answer = process.capture(argv, check=False)
+    lines = [line.strip() for line in answer.stderr.splitlines()]
+    paths = [line for line in lines if line.startswith(f"{folder()}/")]
+    built = tuple(path for path in paths if path.endswith(".drv"))
+    return None if answer.code else MissingPaths(built, len(paths) - len(built))
+
+
 def build_argv(recipe: str, link: str, cores: int) -> list[str]:
     """Return the command that builds a recipe; both paths are relative to its folder."""
     return [NIX_BUILD, recipe, "--out-link", link, "--cores", str(cores)]

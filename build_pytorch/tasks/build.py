@@ -15,7 +15,7 @@ from build_pytorch.tasks.command import command, load, number, project, words
 
 if TYPE_CHECKING:
     from build_pytorch.base.console import Screen
-    from build_pytorch.build.build_outcome import BuildOutcome
+    from build_pytorch.build.build_attempt import BuildOutcome
 
 _MOST_ROUNDS = 10
 """A hash can be wrong once for each source, and there are a handful of them."""
@@ -42,13 +42,13 @@ def build(
     """Build variants with Flox or Nix."""
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, NothingSelectedError
-    from build_pytorch.build import backends, build_report, run_loop
-    from build_pytorch.build.build_backend import BuildSettings
-    from build_pytorch.build.build_outcome import BuildState
+    from build_pytorch.build import build_report
+    from build_pytorch.build.backends import BuildSettings
+    from build_pytorch.build.build_attempt import BuildState
     from build_pytorch.build.build_plan import make_plan
+    from build_pytorch.build.build_run import carry_out
     from build_pytorch.results.package_selection import chosen_packages
 
-    backends.fitting(backend, builders)
     settings = BuildSettings(
         root=project(),
         backend=backend,
@@ -81,11 +81,11 @@ def build(
             if refusal:
                 raise refusal
             return EXIT_OK
-        run, ended = run_loop.carried_out(plan, screen)
+        run = carry_out(plan, screen)
         # After a fix a variant may be the same build as another one.
         current = {step.name for step in plan.steps if step.action == "up to date"}
         outcomes = {name: found for name, found in outcomes.items() if name not in current}
-        outcomes |= {outcome.step.name: outcome for outcome in ended}
+        outcomes |= run.outcomes
         is_fixable = fix_hashes and run.fixable and not run.ended_by
         if not (is_fixable and _fix(matrix.root, run.fixable, screen)):
             break

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -13,10 +12,7 @@ from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
     from build_pytorch.base.console import Screen
-    from build_pytorch.build.build_progress import LogDiagnosis
-
-_HEAD = 20_000  #: lines in which the variant is searched
-_TAIL = 10  #: last lines that are shown where no rule names the failure
+    from build_pytorch.build.log_reader import LogDiagnosis
 
 
 @command
@@ -24,8 +20,7 @@ def diagnose(c: Context, log: str, variant: str = "", json: bool = False) -> Non
     """Name the failure in the log of a build."""
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.base.errors import BuildPytorchError
-    from build_pytorch.build import build_progress, log_file
-    from build_pytorch.build.log_reader import split_lines
+    from build_pytorch.build.log_file import diagnose_file
     from build_pytorch.results.package_selection import chosen_package, last_log
 
     matrix, name = load(is_for_any=True), log
@@ -36,10 +31,7 @@ def diagnose(c: Context, log: str, variant: str = "", json: bool = False) -> Non
         except BuildPytorchError as error:
             raise BuildPytorchError(f"{name}: no such file; as an id: {error}") from None
         name = os.path.relpath(matrix.root / last_log(matrix, chosen)[0])
-    lines = split_lines(log_file.chunks(name), log_file.CHUNK)
-    head = list(itertools.islice(lines, _HEAD))
-    package = chosen or build_progress.named_package(matrix.packages, head)
-    diagnosis = build_progress.diagnose(itertools.chain(head, lines), package)
+    diagnosis = diagnose_file(name, matrix.packages, chosen)
     if json:
         print_json(document(diagnosis), sys.stdout)
     else:
@@ -98,6 +90,10 @@ def show(screen: Screen, name: str, diagnosis: LogDiagnosis, *, is_given: bool =
         if diagnosis.headline:
             number, text = diagnosis.headline
             screen.line(f"  first error, line {number}: {text}")
+        if unsure := diagnosis.unsure:
+            number, text = unsure.lines[0]
+            said = f"line {number}: {text}: {unsure.rule.meaning} ({unsure.rule.id})"
+            screen.fold("  if the variant is for a GPU: ", said, indent=4)
         screen.line("  no log rule names a failure; the last lines:")
-        for line in diagnosis.tail[-_TAIL:]:
+        for line in diagnosis.tail:
             screen.line(f"    {line}")

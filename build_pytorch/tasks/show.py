@@ -119,7 +119,6 @@ def _facts(
     matrix: Matrix, package: Package, recipe: Change, *, verbose: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield what a package is, each fact with its name."""
-    from build_pytorch.build.build_obstacles import same_build
     from build_pytorch.matrix.model import CompanionPackage
 
     variant, release = package.variant, package.release
@@ -129,8 +128,8 @@ def _facts(
         source = _source(package.companion.source)
         text = f"{package.name} {package.version} {source}, for PyTorch {release.torch.version}"
         yield "companion", f"{text} of {variant.id}"
-    if text := same_build(package):
-        yield "same files", text
+    if twin := variant.same_build_as:
+        yield "same files", f"the same build as {twin.id}"
     cuda = variant.cuda
     needs = f", CUDA {cuda.version}, driver {variant.driver}" if cuda else ""
     torch = f"PyTorch {release.torch.version} {_source(release.torch.source)}"

@@ -1,0 +1,257 @@
+"""One try to build a step: its program, its log, and what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shlex
+import signal
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from build_pytorch.base import files
+from build_pytorch.base.console import clock, shortened, visible
+from build_pytorch.base.process_stream import StreamedProcess
+from build_pytorch.build.backends import BuildCommand, Step
+from build_pytorch.build.log_reader import LogDiagnosis, LogReader, fails_again
+from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES_BY_ID, LogRule
+from build_pytorch.nix import store
+from build_pytorch.results import ledger
+from build_pytorch.results.ledger import Event
+
+_PATIENCE: Final = 60.0
+"""Seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL.
+
+Nix deletes the folder of the build first: the sources of PyTorch took 45 s on a busy machine. A Nix
+that is killed leaves the folder.
+"""
+_KEPT: Final = "\t"  #: control characters of a build's output that its log keeps
+_KILLED: Final = (137, -9)  #: exit codes of a program that was killed: of shells, of Python
+_LONGEST: Final = 500  #: characters of a message
+_CACHE: Final = re.compile(r"build-pytorch: compiler cache: (\d{1,9}) hits, (\d{1,9}) misses")
+
+
+def cache_counts(log: str) -> tuple[int, int]:
+    """Return the hits and misses that nix/compiler_cache.sh printed last; 0 and 0 if none."""
+    hits, misses = (_CACHE.findall(log) or [(0, 0)])[-1]
+    return int(hits), int(misses)
+
+
+class BuildState(StrEnum):
+    """What became of a step of the plan, as people and the ledger read it."""
+
+    BUILT = "built"
+    FAILED = "failed"
+    STOPPED = "stopped"  #: by a log rule
+    INTERRUPTED = "interrupted"  #: by the user, or with --fail-fast for another build
+    NOT_STARTED = "not started"  #: never in the ledger
+
+
+class BuildOutcome(Struct, frozen=True, kw_only=True):
+    """What became of one step of the plan."""
+
+    step: Step
+    state: BuildState
+    message: str = ""
+    seconds: float = 0.0
+    rule: LogRule | None = None  #: that names the failure
+    log: str = ""
+    outputs: tuple[str, ...] = ()
+    said: LogDiagnosis | None = None  #: what its log says
+
+    @property
+    def cause(self) -> str:
+        """The id of the log rule that names the failure, or an empty text."""
+        return self.rule.id if self.rule else ""
+
+
+class BuildAttempt:
+    """Runs the program of one step. It is ended as soon as a line matches a rule that stops."""
+
+    def __init__(self, root: Path, step: Step, command: BuildCommand, number: int) -> None:
+        self.step = step
+        self.command = command
+        self.reader = LogReader(step.package)
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+        self.id = f"{stamp}-{os.getpid()}-{number}"
+        self.log = Path(ledger.LOGS, step.name, f"{self.id}.log")  #: below the root
+        self.lost_log = ""  #: why the log is incomplete: a full disk ends no build
+        self.created = time.time()
+        self.cache = (0, 0)  #: hits and misses of the compiler cache
+        self._root = root
+        self._started = time.monotonic()
+        self._stop, self._kill = asyncio.Event(), asyncio.Event()
+        with files.write_errors(root / self.log):
+            self._file = files.create_below(root, self.log)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the attempt began."""
+        return time.monotonic() - self._started
+
+    @property
+    def was_ended(self) -> bool:
+        """Whether the program was told to end, by a log rule or by the run."""
+        return self._stop.is_set()
+
+    async def run(self) -> int:
+        """Run the program to its end and return the exit code. Raises ToolError."""
+        argv = [*self.command.argv, *self.command.hidden]
+        helper = None
+        try:
+            self._write([f"$ {shlex.join(argv)}"])
+            program = await StreamedProcess.start(argv, cwd=self._root, env=self.command.env)
+            helper = asyncio.create_task(self._terminate(program))
+            return await program.run(self._take)
+        finally:
+            if helper:
+                helper.cancel()
+            self.close()
+
+    def close(self) -> None:
+        """Close the log."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def stop(self) -> None:
+        """End the program: SIGINT now, SIGTERM and SIGKILL if it goes on."""
+        self._stop.set()
+
+    def kill(self) -> None:
+        """Kill the program as soon as it runs."""
+        self._kill.set()
+        self.stop()
+
+    def _take(self, lines: Sequence[bytes]) -> None:
+        texts = [text for raw in lines for text in self.reader.read(raw)]
+        for text in texts:
+            if "compiler cache: " in text:
+                self.cache = cache_counts(text)
+        self._write(texts)
+        if self.reader.stop:
+            self.stop()
+
+    def _write(self, lines: Sequence[str]) -> None:
+        """Add lines to the log, unless a write has failed; escapes are shown."""
+        if self.lost_log:
+            return
+        try:
+            self._file.write("".join(f"{visible(line, _KEPT)}\n" for line in lines).encode())
+        except OSError as error:
+            self.lost_log = error.strerror or "cannot be written"
+
+    async def _terminate(self, program: StreamedProcess) -> None:
+        await self._stop.wait()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if not self._kill.is_set():
+                program.send(number)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._kill.wait(), _PATIENCE)
+        program.kill()
+
+    # --- what became of it ---
+
+    def outcome(
+        self,
+        state: BuildState,
+        message: str = "",
+        rule: LogRule | None = None,
+        outputs: tuple[str, ...] = (),
+    ) -> BuildOutcome:
+        """Return the outcome of the attempt, which has ended."""
+        return BuildOutcome(
+            step=self.step,
+            state=state,
+            message=shortened(message, _LONGEST),
+            seconds=self.seconds,
+            rule=rule,
+            log=str(self.log),
+            outputs=outputs,
+            said=self.reader.diagnosis(),
+        )
+
+    def decide(self, code: int, outputs: tuple[str, ...]) -> BuildOutcome:
+        """Return the outcome of an attempt whose program ended with an exit code."""
+        said = self.reader.diagnosis()
+        no_result = f"no error, and no new result-{self.step.name}; remove that link and run again"
+        ending = f"exit code {code}" if code else no_result
+        if stop := said.stop:  # a result that was built nevertheless is wrong
+            return self.outcome(BuildState.STOPPED, stop.lines[0][1], stop.rule)
+        if outputs:
+            return self.outcome(BuildState.BUILT, outputs=outputs)
+        if self.was_ended:
+            return self.outcome(BuildState.INTERRUPTED, ending)
+        if failure := said.failure:
+            return self.outcome(BuildState.FAILED, failure.lines[-1][1], failure.rule)
+        if code in _KILLED:
+            return self.outcome(BuildState.FAILED, ending, RULES_BY_ID[OUT_OF_MEMORY])
+        return self.outcome(BuildState.FAILED, said.headline[1] if said.headline else ending)
+
+    def started_event(self, backend: str, cores: int) -> Event:
+        """Return the line of the ledger about the start."""
+        derivation = self.step.derivation
+        return ledger.event_of(
+            self.step.package,
+            "started",
+            digest=self.step.digest,
+            attempt=self.id,
+            backend=backend,
+            derivation=derivation.drv_path if derivation else "",
+            log=str(self.log),
+            cores=cores,
+        )
+
+    def ended_event(self, outcome: BuildOutcome) -> Event:
+        """Return the line of the ledger about the end."""
+        is_failure = outcome.state in {BuildState.FAILED, BuildState.STOPPED}
+        return ledger.event_of(
+            self.step.package,
+            "ended",
+            digest=self.step.digest,
+            attempt=self.id,
+            outcome=outcome.state.value,
+            seconds=round(outcome.seconds, 3),
+            outputs=outcome.outputs,
+            cause=outcome.cause,
+            message=outcome.message,
+            fails_again=is_failure and fails_again(outcome.rule, outcome.message),
+            steps=self.reader.total,
+            where=self.reader.where,
+            cache_hits=self.cache[0],
+            cache_misses=self.cache[1],
+        )
+
+
+def sentence(outcome: BuildOutcome) -> str:
+    """Return the message about a step: one line for success, else with the way to go on."""
+    package, rule, said = outcome.step.package, outcome.rule, outcome.said
+    took = clock(outcome.seconds)
+    if outcome.state is BuildState.BUILT:
+        at = f" on {said.where}" if said and said.where else ""
+        return f"{package.id}: built in {took}{at}: {', '.join(outcome.outputs)}"
+    if outcome.state in {BuildState.NOT_STARTED, BuildState.INTERRUPTED} or not said:
+        return f"{package.id}: {outcome.state}: {outcome.message}"
+    if rule:
+        lines = [
+            f"{package.id}: {outcome.state} after {took}: {rule.meaning} ({rule.id})",
+            f"  line of the log: {outcome.message}",
+            f"  what to do: {rule.advice(package.variant, outcome.log)}",
+        ]
+    else:
+        phase = f" in the phase {said.phase}" if said.phase else ""
+        why = f"for a reason that no log rule names ({outcome.message}); the last lines:"
+        lines = [f"{package.id}: failed after {took}{phase} {why}"]
+        lines += [f"    {line}" for line in said.tail]
+    lines.append(f"  whole log: {outcome.log}")
+    if said.kept and not said.where:
+        lines.append("  its folder is kept; to go on in it by hand:")
+        lines += [f"    {text}" for text in store.shell_commands(package.path, said.kept)]
+    return "\n".join(lines)

@@ -1,0 +1,214 @@
+"""The run of a plan: one asyncio loop in which no program and no store access blocks another.
+
+Each attempt is a task: its program runs, then its results are looked up, recorded and reported. The
+loop starts builds, shows progress and reacts to signals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import shlex
+import signal
+from collections.abc import Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import Final
+
+from build_pytorch.base.console import Screen
+from build_pytorch.base.errors import BuildPytorchError, WriteError
+from build_pytorch.build.backends import Step
+from build_pytorch.build.build_attempt import BuildAttempt, BuildOutcome, BuildState, sentence
+from build_pytorch.build.build_display import BuildDisplay
+from build_pytorch.build.build_plan import BuildPlan
+from build_pytorch.build.log_rules import HASH_MISMATCH, OUT_OF_MEMORY
+from build_pytorch.build.usual_times import group_of
+from build_pytorch.results import evidence, ledger
+from build_pytorch.results.ledger import Event
+
+_TICK: Final = 0.25  #: seconds between two updates of the display; events end the wait earlier
+
+
+class RunState(IntEnum):
+    """What a run does; each signal leads to the next state."""
+
+    BUILDING = 0
+    ENDING = 1  #: no build begins, and those that run are stopped politely
+    KILLING = 2  #: those that run are killed
+
+
+class BuildRun:
+    """Carries out one plan."""
+
+    def __init__(self, plan: BuildPlan, display: BuildDisplay) -> None:
+        self.plan = plan
+        self.settings = plan.backend.settings
+        self.outcomes: dict[str, BuildOutcome] = {}  #: by name of the step
+        self.fixable: list[Path] = []  #: logs of builds that failed for a wrong hash
+        self.ended_by = 0  #: the signal that ended the run, or 0
+        self._display = display
+        self._say = display.say
+        self._waiting = plan.builds
+        self._cores = plan.cores
+        self._had_no_memory: set[str] = set()  #: names of steps that were tried again
+        self._running: dict[BuildAttempt, asyncio.Task[None]] = {}
+        self._numbers = itertools.count(1)
+        self._state = RunState.BUILDING
+        self._news = asyncio.Event()
+
+    def run(self) -> list[BuildOutcome]:
+        """Build until nothing is left, and return what became of each build of the plan.
+
+        Ctrl-C and SIGTERM end the builds politely, a second one kills them.
+        """
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            return asyncio.run(self._run())
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    async def _run(self) -> list[BuildOutcome]:
+        # A signal is handled between two events, so none separates a build from its record.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+        try:
+            while self._waiting or self._running:
+                self._begin()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), _TICK)
+                self._news.clear()
+                for attempt, task in list(self._running.items()):
+                    if task.done():
+                        del self._running[attempt]
+                        task.result()
+                self._display.show(list(self._running))
+                if self._state is RunState.KILLING:
+                    break
+        finally:
+            for attempt in self._running:
+                attempt.kill()
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+        return [self.outcomes[step.name] for step in self.plan.builds]
+
+    def _on_signal(self, number: int) -> None:
+        self._state = RunState(min(self._state + 1, RunState.KILLING))
+        self.ended_by = self.ended_by or number
+        self._news.set()
+        if self._state is RunState.ENDING:
+            self._say("stopping the builds; a second signal kills them")
+            self._give_up(self._waiting, "the run was ended")
+            self._stop_all()
+
+    def _begin(self) -> None:
+        """Start as many builds as may run at once; a companion waits for its variant."""
+        while len(self._running) < self.plan.jobs:
+            unbuilt = [*self._waiting, *(attempt.step for attempt in self._running)]
+            variants = {step.name for step in unbuilt if step.is_variant}
+            ready = (
+                step
+                for step in self._waiting
+                if step.is_variant or step.package.variant.attribute not in variants
+            )
+            if (step := next(ready, None)) is None:
+                return
+            self._waiting.remove(step)
+            if evidence.recipe_digest(self.settings.root, step.package) == step.digest:
+                self._start(step)
+            else:
+                self._give_up([step], "its recipe has changed since the plan; run again")
+                self._say(sentence(self.outcomes[step.name]))
+
+    def _start(self, step: Step) -> None:
+        command = self.plan.backend.command(step, self._cores)
+        attempt = BuildAttempt(self.settings.root, step, command, next(self._numbers))
+        self._say(f"$ {shlex.join(command.argv)}")
+        self._record(attempt.started_event(self.plan.backend.name, self._cores))
+        task = asyncio.create_task(self._build(attempt, self._cores))
+        task.add_done_callback(lambda _: self._news.set())
+        self._running[attempt] = task
+
+    async def _build(self, attempt: BuildAttempt, cores: int) -> None:
+        """Run an attempt, record it, and repeat it or report it. An error fails no other build."""
+        step, outputs = attempt.step, tuple[str, ...]()
+        try:
+            code = await attempt.run()
+            if not code:
+                found = self.plan.backend.outputs
+                outputs = await asyncio.to_thread(found, step, attempt.created)
+            outcome = attempt.decide(code, outputs)
+        except Exception as problem:  # noqa: BLE001 - of any kind
+            is_expected = isinstance(problem, BuildPytorchError)
+            what = "" if is_expected else f"internal error: {type(problem).__name__}: "
+            outcome = attempt.outcome(BuildState.FAILED, f"{what}{problem}")
+        if attempt.lost_log:
+            self._say(f"{step.package.id}: its log is incomplete: {attempt.lost_log}")
+        self._record(attempt.ended_event(outcome))
+        if self._is_tried_again(outcome, cores):
+            return
+        if outcome.cause == HASH_MISMATCH:
+            self.fixable.append(self.settings.root / attempt.log)
+        self.outcomes[step.name] = outcome
+        self._say(sentence(outcome))
+        if outcome.state is not BuildState.BUILT:
+            self._drop_hopeless(outcome)
+
+    def _record(self, event: Event) -> None:
+        """Write a line into the ledger. One that cannot be written ends no build."""
+        try:
+            ledger.append(self.settings.root, event)
+        except WriteError as error:
+            self._say(f"{event.variant}: not recorded: {error}")
+
+    def _is_tried_again(self, outcome: BuildOutcome, cores: int) -> bool:
+        """Put back a step that had not enough memory: once, with half the compile jobs."""
+        step, rule = outcome.step, outcome.rule
+        is_first = step.name not in self._had_no_memory and self._state is RunState.BUILDING
+        if not rule or rule.id != OUT_OF_MEMORY or not is_first or cores == 1:
+            return False
+        self._had_no_memory.add(step.name)
+        self._cores = min(self._cores, cores // 2)  # also for the others, which take as much
+        self._waiting.insert(0, step)
+        how = f"once more with {self._cores} cores instead of {cores}"
+        self._say(f"{step.package.id}: {rule.meaning}; {how} (log: {outcome.log})")
+        return True
+
+    def _drop_hopeless(self, outcome: BuildOutcome) -> None:
+        """Give up the steps that need a step that was not built, or that share its fault."""
+        step, rule = outcome.step, outcome.rule
+        what = f"{step.package.id} {outcome.state}"
+        if self.settings.fail_fast:
+            self._give_up(self._waiting, f"--fail-fast: {what}")
+            self._stop_all()
+        elif step.is_variant:
+            group = group_of(step.package.variant)
+            built = [o.step for o in self.outcomes.values() if o.state is BuildState.BUILT]
+            proved = any(s.is_variant and group_of(s.package.variant) == group for s in built)
+            if rule and rule.shared and not proved:
+                alike = [s for s in self._waiting if group_of(s.package.variant) == group]
+                self._give_up(alike, f"{what} ({rule.id}), and its group shares that fault")
+            needing = [s for s in self._waiting if s.package.variant is step.package]
+            self._give_up(needing, f"{what}, and this needs it")
+
+    def _give_up(self, steps: Sequence[Step], why: str) -> None:
+        """Drop steps that wait, and the companions of variants among them."""
+        variants = [step.package for step in steps if step.is_variant]
+        for step in [*steps, *(s for s in self._waiting if s.package.variant in variants)]:
+            not_started = BuildOutcome(step=step, state=BuildState.NOT_STARTED, message=why)
+            self.outcomes.setdefault(step.name, not_started)
+        self._waiting = [step for step in self._waiting if step.name not in self.outcomes]
+
+    def _stop_all(self) -> None:
+        for attempt in self._running:
+            attempt.stop()
+
+
+def carry_out(plan: BuildPlan, screen: Screen) -> BuildRun:
+    """Carry a plan out. Raises WriteError where another run builds in the checkout."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # builds go on without their terminal
+    root = plan.backend.settings.root
+    build_run = BuildRun(plan, BuildDisplay(screen, plan.usual))
+    with ledger.only_run(root):
+        build_run.run()
+    return build_run
