@@ -10,12 +10,17 @@ from build_pytorch.verify import check
 
 
 def reference_pages() -> dict[str, str]:
-    """Return the text of each reference page by its path below the root."""
-    return {
+    """Return the text of each reference page by its path below the root.
+
+    That of commands is left out where Python removes docstrings (-OO), of which it is made.
+    """
+    pages = {
         paths.CHECKS_DOC: check.reference_page(),
-        paths.COMMANDS_DOC: commands_page(),
         paths.LOG_RULES_DOC: log_rules.reference_page(),
     }
+    return (
+        pages if commands_page.__doc__ is None else {**pages, paths.COMMANDS_DOC: commands_page()}
+    )
 
 
 def commands_page() -> str:
