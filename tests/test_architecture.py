@@ -199,7 +199,7 @@ OPENS_FILES: Final = {
     "build_pytorch.build.build_obstacles": "limits in /sys",
     "build_pytorch.build.log_rules": "a table of the package",
     "build_pytorch.tasks.command": "/dev/null",
-    "build_pytorch.compare.workload_script": "runs alone, in the Python that is measured",
+    "build_pytorch.compare.workloads": "runs alone, in the Python that is measured",
     "build_pytorch.hardware.detect": "/proc and /sys",
     "build_pytorch.inspect.configuration": "results in the Nix store",
     "build_pytorch.inspect.device_code": "results in the Nix store, and a table of the package",

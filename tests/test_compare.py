@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,15 @@ from smoke_reports import variant
 
 from build_pytorch.base.console import WIDTH
 from build_pytorch.base.outputs import exclusive_lock
-from build_pytorch.compare import workload_script
+from build_pytorch.compare import workloads
 from build_pytorch.compare.builds import ComparedBuild, wheel_like
-from build_pytorch.compare.measurement import ProcessFacts, ProcessReport, Setting, measure
+from build_pytorch.compare.measurement import MeasuredSetting, ProcessReport, Setting, measure
 from build_pytorch.compare.ratio_statistics import Pair, estimates
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results.evidence import recipe_digest
 from build_pytorch.results.ledger import Event, Verdict, append, now, read
 
-NAMES = workload_script.names("cpu")
+NAMES = workloads.names("cpu")
 
 
 # --- statistics ---
@@ -124,40 +123,30 @@ def test_a_workload_that_one_process_did_not_measure_is_left_out() -> None:
 
 BUILDS = [ComparedBuild(label=name, python=Path(name)) for name in "AB"]
 TORCH = {
-    "version": "2.10.0", "file": "/torch/__init__.py", "cuda": None, "threads": 1, "config": "",
-    "parallel": "", "cpu_capability": "AVX2", "pools": ["/torch/lib/libgomp.so.1"],
+    "version": "2.10.0", "file": "/torch/__init__.py", "cuda": None, "resident": 1 << 28,
+    "library_bytes": 450_000_000, "pools": ["/torch/lib/libgomp.so.1"],
 }  # fmt: skip
 
 
 def document(**seconds: float) -> dict[str, Any]:
-    results = [{"name": name, "seconds": seconds.get(name, 1.0)} for name in NAMES]
-    return {
-        "format": 1, "python": "3.13.1", "torch": TORCH, "resident": 1 << 28,
-        "results": results,
-    }  # fmt: skip
+    seconds = {name: seconds.get(name, 1.0) for name in NAMES}
+    return {"format": 2, "threads": 1, "seconds": seconds}
 
 
-def processes(
-    others: Iterator[float], called: list[str], noise: float = 0.0
-) -> Callable[[ComparedBuild, Setting], ProcessFacts]:
-    """A runner that starts nothing: each process has the next share of other work."""
+def measured(*, noise: float = 0.0, over_after: int = 1000) -> tuple[MeasuredSetting, str]:
+    """The result of processes that are not started, and their order."""
+    called: list[str] = []
     draw = random.Random(1)
 
-    def run(build: ComparedBuild, _setting: Setting) -> ProcessFacts:
+    def run(build: ComparedBuild, _setting: Setting) -> ProcessReport:
         called.append(build.label)
         seconds = {name: math.exp(draw.gauss(0, noise)) for name in NAMES}
-        report = msgspec.convert(document(**seconds), ProcessReport)
-        return ProcessFacts(report=report, others=next(others))
+        return msgspec.convert(document(**seconds), ProcessReport)
 
-    return run
-
-
-def measured(others: Iterator[float], *, noise: float = 0.0, over_after: int = 1000) -> Any:
-    called: list[str] = []
     result = measure(
         BUILDS,
         Setting("cpu", 1),
-        processes(others, called, noise),
+        run,
         is_over=lambda: len(called) > over_after,
         on_round=lambda _: None,
     )
@@ -165,23 +154,13 @@ def measured(others: Iterator[float], *, noise: float = 0.0, over_after: int = 1
 
 
 def test_processes_alternate_a_b_b_a_for_eight_rounds_if_intervals_are_narrow() -> None:
-    result, called = measured(itertools.repeat(0.1))
+    result, called = measured()
     assert called == "ABBA" * 4
-    assert (len(result.rounds), result.repeated) == (8, {})
+    assert len(result.rounds) == 8
     assert {each.verdict for each in result.workloads.values()} == {Verdict.EQUAL}
     for over_after, rounds in ((30, 16), (0, 8)):
-        result, _ = measured(itertools.repeat(0.1), noise=0.2, over_after=over_after)
+        result, _ = measured(noise=0.2, over_after=over_after)
         assert len(result.rounds) == rounds
-
-
-def test_a_round_in_which_the_load_jumped_is_repeated_in_the_same_order_and_counted() -> None:
-    shares = itertools.chain([0.1, 0.1, 0.2, 1.4, 0.1, 0.1], itertools.repeat(0.2))
-    result, called = measured(shares)
-    assert result.repeated == {"load jumped": 1}
-    assert called.startswith("AB" + "BA" + "BA" + "AB")
-    assert len(called) == 18
-    always_worse, _ = measured(iter(range(200)), over_after=1000)
-    assert always_worse.repeated == {"load jumped": 8}  # a machine that stays busy ends it
 
 
 # --- the command ---
@@ -190,14 +169,17 @@ ID = "cpu-avx2"
 LINK = f"result-pytorch-python313-{ID}"
 
 PYTHON = """#!{program}
-import json, random, sys
-if sys.argv[1].endswith("workload_script.py"):
+import json, os, random, sys
+if sys.argv[1].endswith("installed_torch.py"):
+    print(json.dumps({{"python": "3.13.1"}}))
+    print(json.dumps({torch!r}))
+else:
     document = json.loads({document!r})
-    variable = __import__("os").environ.get("OMP_NUM_THREADS", "")
-    document["torch"].update(threads=int(variable or 1), variable=variable)
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    document.update(threads=int(asked or 1), asked=asked)
     draw = random.Random({seed} + {started})
-    if "--facts" in sys.argv: document["results"] = []
-    for result in document["results"]: result["seconds"] *= {factor} * draw.uniform(1, {noise})
+    for name in document["seconds"]:
+        document["seconds"][name] *= {factor} * draw.uniform(1, {noise})
     {then}
     print(json.dumps(document))
 """
@@ -215,6 +197,7 @@ def python(
     factor: float = 1.0,
     noise: float = 1.004,
     then: str = "",
+    torch: dict[str, Any] = TORCH,
     **changes: Any,
 ) -> str:
     """A program that stands in for a Python: it prints a report at once."""
@@ -225,7 +208,7 @@ def python(
     path.write_text(
         PYTHON.format(
             program=sys.executable, document=text, seed=len(name), started=started, factor=factor,
-            noise=noise, then=then,
+            noise=noise, then=then, torch=torch,
         )
     )  # fmt: skip
     path.chmod(0o755)
@@ -271,12 +254,12 @@ def test_two_pythons_are_compared_in_a_table_and_json(
     assert len(lines) <= 15
     assert "below 1 A is faster, above 1 A is slower" in done.stderr
     assert f"A against B, 1 thread: {verdict}, {setting['mean']['ratio']:.2f} (" in done.stderr
+    assert "PyTorch 2.10.0, libraries 450 MB, import" in unfolded(done.stderr)
+    assert "256 MiB after it, pools: lib/libgomp.so.1" in unfolded(done.stderr)
     assert not found["recorded"]
     kept = json.loads((project.root / found["report"]).read_text())
     assert len(kept["settings"][0]["rounds"]) >= 8
-    assert kept["machine"]["cores"] == len(os.sched_getaffinity(0))
-    (facts, _) = kept["settings"][0]["facts"]
-    assert facts["report"]["torch"]["pools"] == TORCH["pools"]
+    assert f", {len(os.sched_getaffinity(0))} cores" in kept["machine"]
 
 
 def test_another_number_of_threads_than_was_asked_is_a_finding(
@@ -310,10 +293,11 @@ def test_bad_input_is_one_line_and_nothing_is_written(project: Project, tmp_path
         (["wheel", "--against", good], "wheel: give its version, such as wheel:2.10.0"),
         ([good, "--against", "wheel:new"], "write wheel, wheel:2.10.0 or wheel:2.10.0+cu128"),
         ([good, "--against", str(crashes)], "Python ended by SIGABRT"),
-        ([good, "--against", python(tmp_path, "empty", torch={}, error="no \x1b[31mtorch")],
+        ([good, "--against", python(tmp_path, "empty", torch={"error": "no \x1b[31mtorch"})],
          r"torch does not work: no \x1b[31mtorch"),
-        ([good, "--against", python(tmp_path, "odd", resident=-1)], "its output is not a report"),
-        ([good, "--against", python(tmp_path, "large", format="x" * (17 << 20))], "larger than"),
+        ([good, "--against", python(tmp_path, "odd", torch={"resident": -1})], "not a report"),
+        ([good, "--against", python(tmp_path, "large", torch={"file": "x" * (17 << 20)})],
+         "larger than"),
         ([good, "--minutes", "0"], '--minutes: found "0"; allowed: a number from 0.001'),
         ([good, "--device", "gpu"], "--device gpu: allowed: cpu, or the number of a GPU"),
         ([good, "--threads", "0"], '--threads: found "0"; allowed: a whole number from 1'),
@@ -333,8 +317,10 @@ def test_bad_input_is_one_line_and_nothing_is_written(project: Project, tmp_path
 def test_a_workload_that_fails_in_one_build_is_named_with_its_reason(
     project: Project, tmp_path: Path
 ) -> None:
-    wrong = 'dict(r, seconds=None, error="RuntimeError: no LAPACK") if r["name"] == "eigh" else r'
-    b = python(tmp_path, "b", then=f'document["results"] = [{wrong} for r in document["results"]]')
+    fails = (
+        'document["errors"] = {"eigh": "RuntimeError: no LAPACK"}; del document["seconds"]["eigh"]'
+    )
+    b = python(tmp_path, "b", then=fails)
     a = python(tmp_path, "a")
     for one, other in ((a, b), (b, a)):
         done = compare(project, one, "--against", other, "--threads", "1")
@@ -343,7 +329,7 @@ def test_a_workload_that_fails_in_one_build_is_named_with_its_reason(
 
 
 def test_the_names_of_workloads_fit_into_their_column() -> None:
-    names = {kind: workload_script.names(kind) for kind in ("cpu", "gpu")}
+    names = {kind: workloads.names(kind) for kind in ("cpu", "gpu")}
     assert (len(names["cpu"]), len(names["gpu"])) == (18, 11)
     assert max(map(len, names["cpu"] + names["gpu"])) <= 23
 

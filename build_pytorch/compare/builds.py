@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base import paths
-from build_pytorch.base.console import visible
+from build_pytorch.base import paths, process
+from build_pytorch.base.console import ProgressLine, visible
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.files import write_all, write_errors
-from build_pytorch.base.process_stream import StreamedProcess
 from build_pytorch.hardware.available import INDEX
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select_packages
@@ -25,8 +23,6 @@ from build_pytorch.results import artefacts
 from build_pytorch.results.artefacts import Artefact
 
 _WHEEL: Final = re.compile(r"wheel:(\d+(?:\.\d+)+)(?:\+(cpu|cu\d+))?")
-_DOWNLOAD: Final = re.compile(r"(Downloading|Using cached) .*\(.*B\)$")
-"""A file and its size, as pip and uv print it."""
 
 Say = Callable[[str], object]
 
@@ -91,7 +87,7 @@ def wheel(root: Path, name: str, python: str, say: Say) -> ComparedBuild:
     """Return the virtualenv of an official wheel in the state folder; install it if it is missing.
 
     `python`: the Python version that is preferred, such as 3.13; without it that of this process.
-    `say` prints what is downloaded and how large it is. Raises BuildPytorchError.
+    `say` prints what is installed from where. Raises ToolError with the reason of pip or uv.
     """
     found = _WHEEL.fullmatch(name)
     assert found  # noqa: S101 - is_wheel
@@ -101,34 +97,24 @@ def wheel(root: Path, name: str, python: str, say: Say) -> ComparedBuild:
     own, done = folder / "bin" / "python", folder / "complete"
     if not done.exists():
         origin = f"{INDEX}{line}" if line else "PyPI, or the index of your own settings"
-        say(f"{name}: installing into {folder}, from {origin}")
+        say(f"{name}: installing into {folder}, from {origin}; up to 5 GB")
         uv = shutil.which("uv")
         make = [uv, "venv", "-p", base] if uv else [base, "-m", "venv"]
         install = [uv, "pip", "install", "-p"] if uv else []
         install += [str(own)] if uv else [str(own), "-m", "pip", "install", "--no-color"]
         index = ["--index-url", f"{INDEX}{line}"] if line else []
         wanted = f"torch=={version}{f'+{line}' if line else ''}"
-        for argv in ([*make, "--clear", str(folder)], [*install, wanted, *index]):
-            _run(argv, name, say)
+        with ProgressLine(f"installing {name}", 0) as progress:
+            for argv in ([*make, "--clear", str(folder)], [*install, wanted, *index]):
+                result = process.start(argv).finish(callback=progress.at)
+                if result.code:
+                    lines = (result.stderr or result.stdout).strip().splitlines()
+                    why = (
+                        [line for line in lines if "error" in line.lower()]
+                        or lines
+                        or ["no output"]
+                    )
+                    raise ToolError(f"{name}: cannot be installed: {visible(why[-1])}")
         with write_errors(done):
             write_all(folder, {done.name: b""})
     return ComparedBuild(label=f"wheel {name[6:]}", python=own)
-
-
-def _run(argv: list[str], name: str, say: Say) -> None:
-    """Run pip or uv; `say` gets each download. Raises ToolError with the line that says why not."""
-    last = error = "no output"
-
-    def take(lines: Sequence[bytes]) -> None:
-        nonlocal last, error
-        for text in filter(None, (line.decode(errors="replace").strip() for line in lines)):
-            last, error = text, text if "error" in text.lower() else error
-            if _DOWNLOAD.match(text):
-                say(f"  {visible(text)}")
-
-    async def run() -> int:
-        return await (await StreamedProcess.start(argv)).run(take)
-
-    if asyncio.run(run()):
-        why = last if error == "no output" else error
-        raise ToolError(f"{name}: cannot be installed: {visible(why)}")

@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
@@ -15,43 +14,24 @@ from build_pytorch.base.console import ProgressLine, counted
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.compare import builds, measurement
 from build_pytorch.compare.builds import ComparedBuild, Say
-from build_pytorch.compare.measurement import MeasuredSetting, ProcessReport, Setting
+from build_pytorch.compare.measurement import ComparedTorch, MeasuredSetting, Setting
 from build_pytorch.compare.ratio_statistics import Estimate, overall
-from build_pytorch.hardware import detect, saved_machines
+from build_pytorch.hardware import detect
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.results import evidence
 from build_pytorch.results.ledger import ComparedFacts, TestOutcome, Verdict
 
-_GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-_FIRST_SECONDS = 180
-"""Maximum time for the first import, which may come from a cold network file system."""
-
 
 class ComparedSide(Struct, frozen=True, kw_only=True):
-    """A or B: which Python it is and what it takes."""
+    """A or B: which Python it is and what it takes. Sizes are in bytes."""
 
     label: str
     python: str
-    torch: str
-    cuda: str | None
     output: str
     """The store path, if that is what was measured."""
     closure: int
-    """Bytes of the store path and all that it needs; 0: not in a Nix store."""
-    resident: int
-    """Bytes of memory after `import torch`."""
-
-
-class ComparedMachine(Struct, frozen=True, kw_only=True):
-    """The machine while it measured; `class_` names all that are like it."""
-
-    class_: str
-    description: dict[str, Any]
-    """As `invoke recommend --describe` prints it."""
-    cores: int
-    governor: str
-    load: float
-    """Load of the last minute at the start, in processes."""
+    """Of the store path and all that it needs; 0: not in a Nix store."""
+    torch: ComparedTorch
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -59,7 +39,10 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     a: ComparedSide
     b: ComparedSide
-    machine: ComparedMachine
+    machine: str
+    """The class of machine: CPU, number of cores, GPU."""
+    load: float
+    """Load of the last minute at the start, in processes."""
     settings: tuple[MeasuredSetting, ...]
     outcome: TestOutcome
     """failed: A is slower, or had other threads; skipped: nobody can tell."""
@@ -84,12 +67,12 @@ def compare(  # noqa: PLR0913 - the options of the command
     those that this process may use. Raises BuildPytorchError.
     """
     load = os.getloadavg()[0]
-    a, a_report = _checked(matrix, names[0], None, say)
-    b, b_report = _checked(matrix, names[1], a_report, say)
+    a, a_torch = _checked(matrix, names[0], None, say)
+    b, b_torch = _checked(matrix, names[1], a_torch, say)
     settings = [Setting("cpu", number) for number in threads or dict.fromkeys((1, cores))]
     if device not in {"", "cpu"}:
         settings = [Setting(device, 0)]
-    elif not device and a_report.torch.cuda and b_report.torch.cuda and detect.read_nvml().gpus:
+    elif not device and a_torch.cuda and b_torch.cuda and detect.read_nvml().gpus:
         settings.append(Setting("0", 0))
     found, end = [], time.monotonic() + minutes * 60
     for index, setting in enumerate(settings):
@@ -97,9 +80,10 @@ def compare(  # noqa: PLR0913 - the options of the command
         found.append(_measured((a, b), setting, now + max(0, end - now) / (len(settings) - index)))
     outcome, reasons = judged(found)
     result = Comparison(
-        a=_side(a, found[0].facts[0].report),
-        b=_side(b, found[0].facts[1].report),
-        machine=_machine(found, cores, load),
+        a=_side(a, a_torch),
+        b=_side(b, b_torch),
+        machine=_machine(found, cores),
+        load=load,
         settings=tuple(found),
         outcome=outcome,
         reasons=reasons,
@@ -118,24 +102,17 @@ def _recorded(root: Path, a: ComparedBuild, result: Comparison) -> Comparison:
         result=result,
         compared=ComparedFacts(
             against=result.b.label,
-            machine=result.machine.class_,
+            machine=result.machine,
             ratios={each.title: each.mean.ratio for each in found if each.mean},
             verdicts={each.title: verdict(each) for each in found},
         ),
     )
 
 
-def _machine(found: Sequence[MeasuredSetting], cores: int, load: float) -> ComparedMachine:
-    """Return what this machine is, with the GPU that was used. `load`: before the first round."""
-    here = detect.this_machine()
-    gpus = [gpu.name for each in found if (gpu := each.facts[0].report.gpu)]
-    return ComparedMachine(
-        class_=", ".join([here.cpu.model or "unknown CPU", f"{cores} cores", *gpus]),
-        description=saved_machines.document(here),
-        cores=cores,
-        governor=detect.file_text(_GOVERNOR).strip() or "unknown",
-        load=load,
-    )
+def _machine(found: Sequence[MeasuredSetting], cores: int) -> str:
+    """Return the class of this machine, with the GPU that was used."""
+    gpus = [each.last[0].gpu for each in found if each.last[0].gpu]
+    return ", ".join([detect.this_machine().cpu.model or "unknown CPU", f"{cores} cores", *gpus])
 
 
 def judged(
@@ -169,10 +146,10 @@ def verdict(found: MeasuredSetting) -> Verdict:
 def other_threads(found: MeasuredSetting) -> dict[str, str]:
     """Return which of A and B ran with another number of threads than was asked, in words."""
     asked, texts = found.setting.threads, {}
-    for side, torch in zip("AB", (facts.report.torch for facts in found.facts), strict=True):
-        if asked and torch.threads != asked:
-            ran = f"{side} ran with {counted(torch.threads, 'thread')} where {asked} were asked"
-            texts[side] = f"{ran}: OMP_NUM_THREADS is {torch.variable or 'not set'} in its process"
+    for side, report in zip("AB", found.last, strict=True):
+        if asked and report.threads != asked:
+            ran = f"{side} ran with {counted(report.threads, 'thread')} where {asked} were asked"
+            texts[side] = f"{ran}: OMP_NUM_THREADS is {report.asked or 'not set'} in its process"
     return texts
 
 
@@ -182,9 +159,9 @@ def interval(estimate: Estimate) -> str:
 
 
 def _checked(
-    matrix: Matrix, text: str, other: ProcessReport | None, say: Say
-) -> tuple[ComparedBuild, ProcessReport]:
-    """Find or install a build and run it once, which loads its files into memory.
+    matrix: Matrix, text: str, other: ComparedTorch | None, say: Say
+) -> tuple[ComparedBuild, ComparedTorch]:
+    """Find or install a build and import it once, which loads its files into memory.
 
     `wheel` alone is the one like `other`. Raises BuildPytorchError.
     """
@@ -192,20 +169,17 @@ def _checked(
     if text == "wheel":
         if other is None:
             raise BuildPytorchError("wheel: give its version, such as wheel:2.10.0")
-        text = builds.wheel_like(other.torch.version, other.torch.cuda)
+        text = builds.wheel_like(other.version, other.cuda)
     if builds.is_wheel(text):
         build = builds.wheel(matrix.root, text, ".".join(python.split(".")[:2]), say)
     else:
         build = builds.build_of(matrix, text)
     with ProgressLine(f"starting {build.label}", 0) as progress:
-        facts = measurement.run_process(
-            build, Setting("cpu", 0), progress.at, "--facts", limit=_FIRST_SECONDS
-        )
-    report, file = facts.report, facts.report.torch.file
+        torch = measurement.torch_of(build, progress.at)
     is_torch = build.artefact and not isinstance(build.package, CompanionPackage)
-    if build.artefact and is_torch and not build.artefact.holds(file):
-        raise BuildPytorchError(f"{build.label}: imports another torch, {file}")
-    return build, report
+    if build.artefact and is_torch and not build.artefact.holds(torch.file):
+        raise BuildPytorchError(f"{build.label}: imports another torch, {torch.file}")
+    return build, torch
 
 
 def _measured(both: Sequence[ComparedBuild], setting: Setting, end: float) -> MeasuredSetting:
@@ -229,13 +203,11 @@ def _measured(both: Sequence[ComparedBuild], setting: Setting, end: float) -> Me
         )
 
 
-def _side(build: ComparedBuild, report: ProcessReport) -> ComparedSide:
+def _side(build: ComparedBuild, torch: ComparedTorch) -> ComparedSide:
     return ComparedSide(
         label=build.label,
         python=str(build.python),
-        torch=report.torch.version,
-        cuda=report.torch.cuda,
         output=str(build.artefact.output) if build.artefact else "",
         closure=builds.closure_bytes(build),
-        resident=report.resident,
+        torch=torch,
     )

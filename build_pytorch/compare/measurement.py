@@ -1,86 +1,58 @@
-"""Measure two builds: processes in the order A B B A, rounds that were disturbed again."""
+"""Measure two builds: processes in the order A B B A, until the intervals are narrow."""
 
 from __future__ import annotations
 
-import resource
 import statistics
-import time
-from collections import Counter
-from collections.abc import Callable, Container, Sequence
-from typing import Annotated, Final, Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
-import psutil
 from msgspec import Meta, Struct
 
-from build_pytorch.base import foreign_json, process
+from build_pytorch.base import foreign_json, installed_torch, process
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.compare import workload_script
+from build_pytorch.compare import workloads
 from build_pytorch.compare.builds import ComparedBuild
-from build_pytorch.compare.gpu_clocks import GpuClocks, gpu_clocks
-from build_pytorch.compare.ratio_statistics import Estimate, Pair, Seconds, estimates
+from build_pytorch.compare.ratio_statistics import Estimate, Pair, estimates
 from build_pytorch.smoke.script import ending
 
 ROUNDS: Final = 8
 """Least number of rounds."""
-_MOST_REPEATED: Final = 8
-"""Disturbed rounds of one setting that are run again; later ones count as they are."""
-_JUMP: Final = 0.5
-"""Cores that other work keeps busy beyond the usual: more is a disturbance."""
-SECONDS: Final = 600.0
-"""Maximum seconds of one process."""
+_SECONDS: Final = 600.0
+"""Maximum seconds of one process, whose import may come from a cold network file system."""
 _VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 _Count = Annotated[int, Meta(ge=0, le=1 << 60)]
 _Text = Annotated[str, Meta(max_length=20_000)]
+_Seconds = Annotated[float, Meta(gt=0, le=1e6)]
 
 
-class MeasuredTorch(Struct, frozen=True, kw_only=True):
-    """What torch says of itself, and the libraries with pools of threads that it loaded."""
+class ComparedTorch(Struct, frozen=True, kw_only=True):
+    """What torch says of itself in base/installed_torch.py. `error`: why it does not work."""
 
+    error: _Text = ""
     version: _Text = ""
     file: _Text = ""
     cuda: _Text | None = None
-    threads: _Count = 0
-    variable: _Text = ""
-    """OMP_NUM_THREADS in the process."""
-    cpu_capability: _Text = ""
     pools: tuple[_Text, ...] = ()
-    config: _Text = ""
-    parallel: _Text = ""
-
-
-class MeasuredGpu(Struct, frozen=True, kw_only=True):
-    """The GPU, and the bytes of its memory that are free after the first kernel."""
-
-    name: _Text
-    capability: _Text
-    free: _Count
-
-
-class MeasuredWorkload(Struct, frozen=True, kw_only=True):
-    """The seconds of one call, or why there are none."""
-
-    name: _Text
-    seconds: Annotated[float, Meta(gt=0, le=1e6)] | None = None
-    error: _Text = ""
+    """Libraries that hold a pool of threads."""
+    library_bytes: _Count = 0
+    resident: _Count = 0
+    """Bytes of memory after the import."""
+    python: _Text = ""
 
 
 class ProcessReport(Struct, frozen=True, kw_only=True):
-    """The document of workload_script.py. `error`: why torch does not work."""
+    """The document of workloads.py: seconds of one call, or errors, by workload."""
 
-    format: Literal[1]
-    python: _Text
+    format: Literal[2]
     error: _Text = ""
-    torch: MeasuredTorch = MeasuredTorch()
-    gpu: MeasuredGpu | None = None
-    resident: _Count = 0
-    results: tuple[MeasuredWorkload, ...] = ()
-
-    @property
-    def seconds(self) -> Seconds:
-        """The seconds of one call by workload."""
-        return {each.name: each.seconds for each in self.results if each.seconds is not None}
+    gpu: _Text = ""
+    threads: _Count = 0
+    asked: _Text = ""
+    """OMP_NUM_THREADS in the process."""
+    seconds: dict[_Text, _Seconds] = {}
+    errors: dict[_Text, _Text] = {}
 
 
 class Setting(Struct, frozen=True):
@@ -97,21 +69,8 @@ class Setting(Struct, frozen=True):
         return threads if self.device == "cpu" else f"GPU {self.device}"
 
 
-class ProcessFacts(Struct, frozen=True, kw_only=True):
-    """A process that ended: its report and what else happened on the machine."""
-
-    report: ProcessReport
-    others: float
-    """Cores that other programs kept busy meanwhile."""
-    throttled: tuple[str, ...] = ()
-    clock: int = 0
-    """Highest clock of the GPU in MHz meanwhile; 0: unknown."""
-    context: int = 0
-    """Bytes of device memory that the process took for its context; 0: unknown."""
-
-
 class MeasuredSetting(Struct, frozen=True, kw_only=True):
-    """The result of one setting. Facts of A and B are those of their last process."""
+    """The result of one setting; `last` has the reports of the last processes of A and B."""
 
     setting: Setting
     title: str
@@ -122,69 +81,55 @@ class MeasuredSetting(Struct, frozen=True, kw_only=True):
     """Median seconds of A and B by workload."""
     missing: dict[str, str]
     """Workloads that A or B could not run, with the reason."""
-    repeated: dict[str, int]
-    """How many rounds were run again, by reason."""
-    facts: tuple[ProcessFacts, ProcessFacts]
+    last: tuple[ProcessReport, ProcessReport]
     rounds: tuple[Pair, ...]
 
 
-Runner = Callable[[ComparedBuild, Setting], ProcessFacts]
+_Report = TypeVar("_Report", ComparedTorch, ProcessReport)
+Runner = Callable[[ComparedBuild, Setting], ProcessReport]
+
+
+def torch_of(build: ComparedBuild, on_wait: Callable[[int], object]) -> ComparedTorch:
+    """Import the torch of a build and return what it says of itself. Raises BuildPytorchError."""
+    answer = _output(build, [installed_torch.__file__], {}, on_wait)
+    first, _, second = answer.partition("\n")
+    found = _decoded(build, second, ComparedTorch)
+    python = _decoded(build, first, ComparedTorch).python
+    return msgspec.structs.replace(found, python=python)
 
 
 def run_process(
-    build: ComparedBuild,
-    setting: Setting,
-    on_wait: Callable[[int], object],
-    *options: str,
-    limit: float = SECONDS,
-) -> ProcessFacts:
-    """Run the script once in a build, for `limit` seconds at most.
-
-    Raises BuildPytorchError with the reason if that fails.
-    """
-    argv = [str(build.python), workload_script.__file__, "--device", setting.device, *options]
+    build: ComparedBuild, setting: Setting, on_wait: Callable[[int], object], *options: str
+) -> ProcessReport:
+    """Run the workloads once in a build. Raises BuildPytorchError with the reason if it fails."""
     threads = dict.fromkeys(_VARIABLES, str(setting.threads)) if setting.threads else {}
-    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONDONTWRITEBYTECODE": "1", **threads}
-    seen: list[GpuClocks] = []
+    argv = [workloads.__file__, "--device", setting.device, *options]
+    return _decoded(build, _output(build, argv, threads, on_wait), ProcessReport)
 
-    def look(done: int) -> None:
-        if setting.device != "cpu":
-            seen.append(gpu_clocks(int(setting.device)))
-        on_wait(done)
 
-    look(0)
-    before, began = _busy_seconds(), time.monotonic()
-    result = process.start(argv, env={**build.env, **env}).finish(limit, look)
-    others = (_busy_seconds() - before) / max(time.monotonic() - began, 1e-3)
-    problem = f"no answer after {limit:g} s" if result.expired else ""
-    if result.code and not problem:
-        problem = f"Python {ending(result.code)}: {result.last_line}"
+def _output(
+    build: ComparedBuild, argv: list[str], env: dict[str, str], on_wait: Callable[[int], object]
+) -> str:
+    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONDONTWRITEBYTECODE": "1", **env}
+    started = process.start([str(build.python), *argv], env={**build.env, **env})
+    result = started.finish(_SECONDS, on_wait)
+    problem = f"Python {ending(result.code)}: {result.last_line}" if result.code else ""
+    if result.expired:
+        problem = f"no answer after {_SECONDS:g} s"
+    if problem:
+        raise BuildPytorchError(f"{build.label}: {problem}")
+    return result.stdout
+
+
+def _decoded(build: ComparedBuild, text: str, kind: type[_Report]) -> _Report:
     try:
-        report = msgspec.convert(
-            {} if problem else foreign_json.decode(result.stdout), ProcessReport
-        )
+        report = msgspec.convert(foreign_json.decode(text), kind)
     except ValueError as error:
-        why = problem or f"its output is not a report: {error}"
+        why = f"its output is not a report: {error}"
         raise BuildPytorchError(f"{build.label}: {why}") from None
     if report.error:
         raise BuildPytorchError(f"{build.label}: torch does not work: {report.error}")
-    first = seen[0].free if seen else 0
-    return ProcessFacts(
-        report=report,
-        others=max(0, others),
-        throttled=tuple(sorted({reason for clocks in seen[1:] for reason in clocks.throttled})),
-        clock=max((clocks.clock for clocks in seen[1:]), default=0),
-        context=max(0, first - report.gpu.free) if first and report.gpu else 0,
-    )
-
-
-def _busy_seconds() -> float:
-    """Return the CPU seconds that all programs but the children of this process have used."""
-    times = psutil.cpu_times()._asdict()
-    busy = sum(value for name, value in times.items() if name not in {"idle", "iowait"})
-    busy -= times.get("guest", 0) + times.get("guest_nice", 0)  # user and nice contain them
-    own = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return float(busy - own.ru_utime - own.ru_stime)
+    return report
 
 
 def measure(
@@ -195,30 +140,23 @@ def measure(
     is_over: Callable[[], bool],
     on_round: Callable[[int], object],
 ) -> MeasuredSetting:
-    """Run rounds until all intervals are narrow or the time is over, but at least ROUNDS.
-
-    A round in which the GPU throttled or other work took more of the machine than usual is run
-    again.
-    """
+    """Run rounds until all intervals are narrow or the time is over, but at least ROUNDS."""
     rounds: list[Pair] = []
-    usual: list[float] = []
-    repeated: Counter[str] = Counter()
     while True:
         on_round(len(rounds) + 1)
         order = (0, 1) if len(rounds) % 2 == 0 else (1, 0)
         pair = {side: run(builds[side], setting) for side in order}
-        both = (pair[0], pair[1])
-        why = disturbance(both, usual)
-        usual += [facts.others for facts in both]
-        if why and repeated.total() < _MOST_REPEATED and not is_over():
-            repeated[why] += 1
-            continue
-        rounds.append((both[0].report.seconds, both[1].report.seconds))
+        rounds.append((pair[0].seconds, pair[1].seconds))
         if len(rounds) < ROUNDS:
             continue
         found, mean = estimates(rounds)
         if is_over() or all(each.is_narrow for each in found.values()):
             break
+    missing: dict[str, str] = {}
+    for build, report in zip(builds, (pair[0], pair[1]), strict=True):
+        for name in report.seconds.keys() - found.keys():
+            missing.setdefault(name, f"{build.label}: not in every round")
+        missing |= {name: f"{build.label}: {why}" for name, why in report.errors.items()}
     return MeasuredSetting(
         setting=setting,
         title=setting.title,
@@ -231,29 +169,7 @@ def measure(
             )
             for name in found
         },
-        missing=_missing(builds, both, found),
-        repeated=dict(repeated),
-        facts=both,
+        missing=missing,
+        last=(pair[0], pair[1]),
         rounds=tuple(rounds),
     )
-
-
-def _missing(
-    builds: Sequence[ComparedBuild], both: Sequence[ProcessFacts], found: Container[str]
-) -> dict[str, str]:
-    """Return by workload why it was not measured in every round: the error, if a build has one."""
-    reasons: dict[str, str] = {}
-    for build, facts in zip(builds, both, strict=True):
-        for each in facts.report.results:
-            if each.name not in found and (each.error or each.name not in reasons):
-                reasons[each.name] = f"{build.label}: {each.error or 'not in every round'}"
-    return reasons
-
-
-def disturbance(both: Sequence[ProcessFacts], usual: Sequence[float]) -> str:
-    """Return what disturbed a round, or "". `usual`: cores that others kept busy before."""
-    if reasons := sorted({reason for facts in both for reason in facts.throttled}):
-        return f"GPU throttled: {', '.join(reasons)}"
-    if len(usual) > 1 and max(facts.others for facts in both) > statistics.median(usual) + _JUMP:
-        return "load jumped"
-    return ""

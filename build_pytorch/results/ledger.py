@@ -29,7 +29,7 @@ REPORTS: Final = f"{paths.STATE}/reports"
 HOST: Final = platform.node()  #: this machine
 
 EventKind = Literal["started", "ended", "tested", "published"]
-TestKind = Literal["smoke", "inspect", "compare"]
+TestKind = Literal["smoke", "inspect", "compare", "upstream"]
 TestOutcome = Literal["passed", "failed", "skipped", "compatible"]
 """compatible: passed on a GPU of another architecture than the variant's."""
 BuildEnd = Literal["built", "failed", "stopped", "interrupted"]

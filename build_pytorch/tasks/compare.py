@@ -69,13 +69,19 @@ def compare(
 
 def _show(screen: Screen, result: Comparison) -> None:
     """Print the builds, the machine, each setting and the outcome; the rest is in the report."""
-    for name, side in (("A", result.a), ("B", result.b)):
-        closure = f", closure {side.closure / _GIB:.2f} GiB" if side.closure else ""
-        memory = f", {side.resident >> 20} MiB after import"
-        screen.fold(f"{name}: ", f"{side.label}: PyTorch {side.torch}{closure}{memory}")
-    machine = result.machine
-    load = f"governor {machine.governor}, load {machine.load:.1f} at the start"
-    screen.fold("on ", f"{machine.class_}; {load}")
+    imports = next((found.seconds.get("import torch") for found in result.settings), None)
+    for index, side in enumerate((result.a, result.b)):
+        said = [
+            f"PyTorch {side.torch.version}",
+            f"libraries {side.torch.library_bytes / 1e6:.0f} MB",
+        ]
+        said += [f"closure {side.closure / _GIB:.2f} GiB"] if side.closure else []
+        said += [f"import {imports[index]:.2f} s"] if imports else []
+        said.append(f"{side.torch.resident >> 20} MiB after it")
+        pools = ", ".join("/".join(path.split("/")[-2:]) for path in side.torch.pools)
+        said.append(f"pools: {pools or 'none of a library'}")
+        screen.fold(f"{'AB'[index]}: ", f"{side.label}: {', '.join(said)}")
+    screen.fold("on ", f"{result.machine}; load {result.load:.1f} at the start")
     screen.line("ratio: time of A / time of B; below 1 A is faster, above 1 A is slower")
     for setting in result.settings:
         _show_setting(screen, setting)
@@ -88,9 +94,7 @@ def _show_setting(screen: Screen, found: MeasuredSetting) -> None:
     """Print how often one setting was measured, and the workloads that differ most."""
     from build_pytorch.base.console import counted
 
-    repeats = [f"{times} repeated ({why})" for why, times in found.repeated.items()]
-    counts = [counted(len(found.rounds), "round"), *repeats]
-    counts.append(counted(len(found.workloads), "workload"))
+    counts = [counted(len(found.rounds), "round"), counted(len(found.workloads), "workload")]
     screen.fold(f"{found.title}, ", f"{', '.join(counts)}; the largest differences:", "bold")
     by_difference = sorted(found.workloads.items(), key=lambda item: -abs(item[1].ratio - 1))
     for name, estimate in by_difference[:_SHOWN]:

@@ -1,0 +1,243 @@
+"""PyTorch's own tests, from the source of the derivation, against a built package."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from build_pytorch.base import files, foreign_json, paths, process
+from build_pytorch.base.console import visible
+from build_pytorch.base.errors import BuildPytorchError, ToolError
+from build_pytorch.base.versions import in_range
+from build_pytorch.matrix import field_types as ft
+from build_pytorch.matrix.model import Package
+from build_pytorch.nix import store
+from build_pytorch.results import evidence
+from build_pytorch.results.artefacts import Artefact
+from build_pytorch.smoke import upstream_plugin
+from build_pytorch.smoke.script import ending
+
+_SHARES: Final = {
+    "test_torch": 1,
+    "test_nn": 1,
+    "test_linalg": 1,
+    "test_ops": 50,
+    "test_transformers": 5,
+    "test_autograd": 1,
+    "test_fx": 1,
+    "test_jit": 5,
+    "test_sort_and_select": 1,
+    "test_reductions": 1,
+}
+"""The files that run by default; of some only every n-th test."""
+_ON_GPU: Final = {"test_cuda": 1, "test_matmul_cuda": 1}
+_TOOLS: Final = ("pytest", "expecttest", "hypothesis")
+"""What the tests import besides torch and numpy."""
+_LARGEST: Final = 1 << 28
+_Text = Annotated[str, Meta(max_length=2000)]
+
+
+class UpstreamSkip(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A test that fails on a correct build; the file explains the fields."""
+
+    torch: ft.Range
+    test: str
+    reason: ft.Text
+    source: ft.Origin
+    checked: ft.Date
+
+
+class UpstreamTest(Struct, frozen=True, kw_only=True):
+    """A line of upstream_plugin.py; without an outcome: the test began."""
+
+    test: _Text
+    outcome: Literal["passed", "failed", "skipped", ""] = ""
+    why: _Text = ""
+
+
+class UpstreamFile(Struct, frozen=True, kw_only=True):
+    """The results of one file. `problem`: why it did not run to its end."""
+
+    file: str
+    tests: tuple[UpstreamTest, ...]
+    seconds: float = 0
+    problem: str = ""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of tests by outcome."""
+        outcomes = [test.outcome for test in self.tests]
+        return {word: outcomes.count(word) for word in ("passed", "failed", "skipped")}
+
+
+class UpstreamRun(Struct, frozen=True, kw_only=True):
+    """The result for one package; the fields are keys of --json and of the report's file."""
+
+    release: str
+    variant: str
+    outcome: Literal["passed", "failed", "skipped"]
+    """skipped: no test failed, and not every file ran to its end."""
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...]
+    python: str
+    counts: dict[str, dict[str, int]]
+    """By file: tests that passed, failed and were skipped, and seconds."""
+    recorded: bool = False
+    report: str = ""
+
+
+@functools.cache
+def known_failures() -> tuple[UpstreamSkip, ...]:
+    """Return the content of upstream_skips.toml."""
+    text = files.own_text(__package__, "upstream_skips.toml")
+    return msgspec.toml.decode(text, type=dict[Literal["skip"], tuple[UpstreamSkip, ...]])["skip"]
+
+
+def judge_files(
+    torch: str, results: Sequence[UpstreamFile], known: Sequence[UpstreamSkip]
+) -> tuple[Literal["passed", "failed", "skipped"], tuple[str, ...], tuple[str, ...]]:
+    """Return outcome, reasons and notes of a version of PyTorch.
+
+    A failure that is known is none; one that passes is a note.
+    """
+    known = [skip for skip in known if in_range(torch, skip.torch)]
+    failed, unfinished, notes = [], [], []
+    for test in (test for result in results for test in result.tests):
+        skip = next((skip for skip in known if fnmatch.fnmatch(test.test, skip.test)), None)
+        if test.outcome == "failed" and skip is None:
+            failed.append(f"{test.test}: {test.why}")
+        elif test.outcome == "passed" and skip:
+            notes.append(f"{test.test} passes: remove it from upstream_skips.toml ({skip.reason})")
+    for result in results:
+        if result.problem.startswith("crashed"):
+            failed.append(f"{result.file}: {result.problem}")
+        elif result.problem or not result.counts["passed"]:
+            unfinished.append(f"{result.file}: {result.problem or 'no test passed'}")
+    reasons = (*failed, *unfinished)
+    return "failed" if failed else "skipped" if unfinished else "passed", reasons, tuple(notes)
+
+
+def test_upstream(  # noqa: PLR0913 - a run, all by name
+    root: Path,
+    package: Package,
+    built: Artefact | None,
+    *,
+    python: Path,
+    env: Mapping[str, str | None],
+    names: Sequence[str],
+    seconds: float,
+    say: Callable[[str], object],
+) -> UpstreamRun:
+    """Run files of PyTorch's tests in a Python, as many at once as there are cores.
+
+    `names`, empty: the default set. `seconds`: limit of each file. `say` gets a line for each file
+    that ended. Records the result of `built`. Raises BuildPytorchError.
+    """
+    default = {**_SHARES, **(_ON_GPU if package.variant.gpu else {})}
+    shares = dict.fromkeys(names, 1) or default
+    tests = source_of(root, package) / "test"
+    if absent := [name for name in shares if not (tests / f"{name}.py").is_file()]:
+        raise BuildPytorchError(f"--upstream {','.join(absent)}: no such file in {tests}")
+    tools = _tools(root, python)
+    with tempfile.TemporaryDirectory(prefix="upstream-") as name:
+        folder = Path(name, "test")
+        shutil.copytree(tests, folder, copy_function=shutil.copyfile)
+        for place in [folder, *filter(Path.is_dir, folder.rglob("*"))]:
+            place.chmod(0o700)  # in a Nix store nothing is writable
+        plugin, old = Path(upstream_plugin.__file__).parent, env.get("PYTHONPATH")
+        search = ":".join(filter(None, [str(tools), str(plugin), old]))
+        env = {**env, "PYTHONPATH": search, "OMP_NUM_THREADS": "1", "UPSTREAM_SHARE": ""}
+
+        def run(file: str) -> UpstreamFile:
+            own = {**env, "UPSTREAM_SHARE": str(shares[file])}
+            result = _run_file(python, own, folder, file, seconds)
+            counts = ", ".join(f"{number} {word}" for word, number in result.counts.items())
+            problem = f"; {result.problem}" if result.problem else ""
+            say(f"{file}: {counts}, {result.seconds:.0f} s{problem}")
+            return result
+
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            results = tuple(pool.map(run, shares))
+    outcome, reasons, notes = judge_files(
+        package.variant.release.torch.version, results, known_failures()
+    )
+    found = UpstreamRun(
+        release=package.release_name,
+        variant=package.id,
+        outcome=outcome,
+        reasons=reasons,
+        notes=notes,
+        python=str(python),
+        counts={r.file: {**r.counts, "seconds": round(r.seconds)} for r in results},
+    )
+    return evidence.record_evidence(root, package, built, test="upstream", result=found)
+
+
+def _run_file(
+    python: Path, env: Mapping[str, str | None], folder: Path, file: str, seconds: float
+) -> UpstreamFile:
+    """Run one file by pytest; what ran before its end counts."""
+    results = folder.parent / f"{file}.jsonl"
+    argv = [str(python), "-m", "pytest", "-p", "upstream_plugin", "-p", "no:cacheprovider", "-q"]
+    argv += ["--noconftest", "-c", "/dev/null", "--rootdir", str(folder), f"{file}.py"]
+    began = time.monotonic()
+    started = process.start(argv, cwd=folder, env={**env, "UPSTREAM_RESULTS": str(results)})
+    ended = started.finish(seconds)
+    lines = results.read_bytes()[:_LARGEST].splitlines() if results.exists() else []
+    tests = []
+    for line in lines:
+        try:
+            tests.append(msgspec.convert(foreign_json.decode(line.decode()), UpstreamTest))
+        except ValueError:
+            break  # it was killed while it wrote
+    last = tests[-1].test if tests else "its import"
+    problem = ""
+    if ended.expired:
+        problem = f"stopped at the limit of {seconds:g} s in {last}"
+    elif ended.code < 0:
+        problem = f"crashed in {last}: {ending(ended.code)}"
+    elif ended.code > 1:
+        lines_said = (ended.stdout + ended.stderr).strip().splitlines()
+        error = [line for line in lines_said if "Error" in line] or lines_said or [""]
+        problem = f"pytest {ending(ended.code)}: {visible(error[-1])[:300]}"
+    return UpstreamFile(
+        file=file,
+        tests=tuple(test for test in tests if test.outcome),
+        seconds=time.monotonic() - began,
+        problem=problem,
+    )
+
+
+def source_of(root: Path, package: Package) -> Path:
+    """Return the folder of the source of a variant's derivation. Raises ToolError."""
+    attribute = package.variant.attribute
+    expression = f'(import {root}/release.nix {{ }})."{attribute}".src'
+    argv = store.build_expression_argv(expression)
+    return Path(process.capture(argv).stdout.strip())
+
+
+def _tools(root: Path, python: Path) -> Path:
+    """Return a folder with what the tests import; pip installs it for this Python once."""
+    asked = process.capture(
+        [str(python), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    )
+    version = asked.stdout.strip()
+    folder = root / paths.STATE / "upstream" / version
+    if not (folder / "pytest").is_dir():
+        argv = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder)]
+        argv += ["--only-binary", ":all:", "--python-version", version, *_TOOLS]
+        if process.start(argv).finish().code:
+            raise ToolError(f"pip cannot install {', '.join(_TOOLS)} for Python {version}")
+    return folder
