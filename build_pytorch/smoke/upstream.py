@@ -24,10 +24,10 @@ from build_pytorch.base.versions import in_range
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.model import Package
 from build_pytorch.nix import store
-from build_pytorch.results import evidence
-from build_pytorch.results.artefacts import Artefact
+from build_pytorch.results import artefacts, evidence
 from build_pytorch.smoke import upstream_plugin
 from build_pytorch.smoke.script import ending
+from build_pytorch.smoke.smoke_case import SmokeSettings
 
 _SHARES: Final = {
     "test_torch": 1,
@@ -129,22 +129,26 @@ def judge_files(
     return "failed" if failed else "skipped" if unfinished else "passed", reasons, tuple(notes)
 
 
-def test_upstream(  # noqa: PLR0913 - a run, all by name
-    root: Path,
-    package: Package,
-    built: Artefact | None,
-    *,
-    python: Path,
-    env: Mapping[str, str | None],
-    names: Sequence[str],
-    seconds: float,
-    say: Callable[[str], object],
+def run_upstream(
+    package: Package, settings: SmokeSettings, names: Sequence[str], say: Callable[[str], object]
 ) -> UpstreamRun:
     """Run files of PyTorch's tests in a Python, as many at once as there are cores.
 
-    `names`, empty: the default set. `seconds`: limit of each file. `say` gets a line for each file
-    that ended. Records the result of `built`. Raises BuildPytorchError.
+    `names`, empty: the default set. The time limit of `settings` is that of each file. `say` gets a
+    line for each file that ended. The result of a built package is recorded. Raises
+    BuildPytorchError.
     """
+    root, built, env = (
+        settings.root,
+        artefacts.find(settings.root, package),
+        dict[str, str | None](),
+    )
+    if settings.python:
+        python, built = settings.python, None
+    elif built is None:
+        raise BuildPytorchError(artefacts.absence(root, package))
+    else:
+        python, env = artefacts.interpreter(built, package.variant.release.python.version)
     default = {**_SHARES, **(_ON_GPU if package.variant.gpu else {})}
     shares = dict.fromkeys(names, 1) or default
     tests = source_of(root, package) / "test"
@@ -162,7 +166,7 @@ def test_upstream(  # noqa: PLR0913 - a run, all by name
 
         def run(file: str) -> UpstreamFile:
             own = {**env, "UPSTREAM_SHARE": str(shares[file])}
-            result = _run_file(python, own, folder, file, seconds)
+            result = run_file(python, own, folder, file, settings.seconds)
             counts = ", ".join(f"{number} {word}" for word, number in result.counts.items())
             problem = f"; {result.problem}" if result.problem else ""
             say(f"{file}: {counts}, {result.seconds:.0f} s{problem}")
@@ -185,7 +189,7 @@ def test_upstream(  # noqa: PLR0913 - a run, all by name
     return evidence.record_evidence(root, package, built, test="upstream", result=found)
 
 
-def _run_file(
+def run_file(
     python: Path, env: Mapping[str, str | None], folder: Path, file: str, seconds: float
 ) -> UpstreamFile:
     """Run one file by pytest; what ran before its end counts."""

@@ -79,6 +79,7 @@ HELP: Final = {
     "threads": "numbers of threads on the CPU, with commas (default: 1 and all cores)",
     "timeout": "maximum minutes for one variant",
     "torch": "PyTorch version to move to, such as 2.11.0",
+    "upstream": "run PyTorch's own tests: a default set, or these files (test_torch,test_nn)",
     "variant": "variant that was built (default: as the log names it)",
     "verbose": "print all: also what stays as it is, reasons and notes",
     "with_": "companions to add for each variant: torchvision,torchaudio",

@@ -10,25 +10,27 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
-from build_pytorch.tasks.command import command, load, number
+from build_pytorch.tasks.command import command, load, number, words
 
 if TYPE_CHECKING:
     from build_pytorch.base.console import Screen
-    from build_pytorch.matrix.model import Package
-    from build_pytorch.smoke.smoke_case import SmokeCase
+    from build_pytorch.matrix.model import Matrix, Package
+    from build_pytorch.smoke.smoke_case import SmokeCase, SmokeSettings
     from build_pytorch.smoke.smoke_report import SmokeReport
+    from build_pytorch.smoke.upstream import UpstreamRun
 
 _COLOURS = {"passed": "green", "failed": "red", "not run": "dim"}
 _LISTED = 4  #: packages that were not run and are listed one by one
 
 
-@command
+@command(optional=("upstream",))
 def smoke(
     c: Context,
     packages: str,
     python: str = "",
     device: str = "0",
     timeout: str = "15",
+    upstream: str | bool = "",
     json: bool = False,
 ) -> int:
     """Test built variants by running PyTorch."""
@@ -49,6 +51,12 @@ def smoke(
         seconds=60 * number("--timeout", timeout, 0.01, 10_000.0),
     )
     screen, cases = Screen(sys.stderr if json else sys.stdout), []
+    if upstream:
+        runs = _upstream(matrix, packages, settings, upstream, screen)
+        code = exit_code_of(run.outcome for run in runs)
+        if json:
+            print_json({"variants": runs, "exit_code": code}, sys.stdout)
+        return code
     for package in chosen_packages(matrix, packages):
         with ProgressLine(f"smoke test of {package.id}", 0) as progress:
             case, report = smoke_test(package, settings, progress.at)
@@ -64,6 +72,26 @@ def smoke(
     if json:
         print_json({"variants": cases, "exit_code": code}, sys.stdout)
     return code
+
+
+def _upstream(
+    matrix: Matrix, packages: str, settings: SmokeSettings, names: str | bool, screen: Screen
+) -> list[UpstreamRun]:
+    """Run PyTorch's own tests for each package, and print what failed."""
+    from build_pytorch.results.package_selection import chosen_packages
+    from build_pytorch.smoke.upstream import run_upstream
+
+    runs = []
+    for package in chosen_packages(matrix, packages):
+        files = [] if names is True else words(str(names))
+        found = run_upstream(package, settings, files, screen.line)
+        for reason in found.reasons:
+            screen.fold("  ", reason)
+        for note in found.notes:
+            screen.fold("note: ", note)
+        screen.line(f"{package.id}: {found.outcome}; report: {found.report}")
+        runs.append(found)
+    return runs
 
 
 def show_case(
