@@ -153,16 +153,16 @@ def python_with(folder: Path, before: str) -> str:
         ("", ""),
         ("raise ImportError('no libtorch')", "ImportError: no libtorch"),
         ("sys.exit(0)", "SystemExit: 0"),
-        ("os.kill(os.getpid(), 4)", "Python: ended with code -4"),
-        ("import time; time.sleep(99)", "Python: no answer after 2 s"),
-        ("while True: os.write(2, b'x' * 65536)", "OSError: [Errno 27] File too large"),
+        ("os.kill(os.getpid(), 4)", "Python ended: code -4, "),
+        ("import time; time.sleep(99)", "Python ended: no answer after 2 s"),
+        ("while True: os.write(2, b'x' * 65536)", "Python ended: code -9, "),
         (r"print('\x1b[31m' * 1000); raise ImportError('\x1b]0;x\x07')", "ImportError: "),
     ],
 )
 def test_a_python_says_what_its_torch_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, error: str
 ) -> None:
-    monkeypatch.setattr(doctor, "_SECONDS", 2.0)
+    monkeypatch.setattr(doctor, "_SECONDS", 2.0 if "sleep" in before else 120.0)
     path, torch = ask(python_with(tmp_path, before))
     assert path == f"{tmp_path}/python"
     assert torch.folders[0] == f"{tmp_path}/torch"

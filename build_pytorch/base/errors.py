@@ -29,8 +29,8 @@ EXIT_CODES: Final = {
     EXIT_OK: "Done.",
     EXIT_FINDINGS: "Findings of severity error, refused files, or `--check` found something to do. "
     "`build`: a package was not built, also because it would fail again. "
-    "`publish`: one was refused or failed. `recommend`: no variant runs on the machine. "
-    "`doctor`: slow, or cannot run. `outdated --check`: something is newer.",
+    "`publish`: one was refused or failed. `recommend`: nothing published uses the GPU. "
+    "`doctor`: wrong. `outdated --check`: something is newer.",
     EXIT_BAD_INPUT: "Bad input: an unknown command or option, wrong arguments, a wrong "
     "matrix.toml, a missing program, a folder that cannot be written. Nothing was changed.",
     EXIT_UNDECIDED: "`smoke`, `inspect`: nothing failed, but not everything was tested.",

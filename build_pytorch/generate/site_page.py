@@ -23,7 +23,6 @@ from build_pytorch.hardware.available import available_builds
 from build_pytorch.hardware.choose import Choice, choose
 from build_pytorch.hardware.own_builds import group_lines, id_of
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
-from build_pytorch.hardware.verdict import FIRST_DRIVER
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import compiles
 from build_pytorch.matrix.model import Matrix, Variant
@@ -146,7 +145,7 @@ class Answers:
         for key in sorted(by_capability, key=numbers, reverse=True):
             self.gpus[key] = f"{', '.join(by_capability[key].products)} ({key})"
         self.gpus["none"] = "none, or not of NVIDIA"
-        needed = {gpu.driver for gpu in architectures if gpu.driver} | {*FIRST_DRIVER.values()}
+        needed = {gpu.driver for gpu in architectures if gpu.driver}
         needed |= {build.driver for build in available_builds() if build.cuda}
         needed |= {variant.driver for variant in matrix.variants if variant.driver}
         steps = sorted(needed, key=numbers)

@@ -66,9 +66,13 @@ def ask(python: str) -> tuple[str, InstalledTorch]:
     with ProgressLine(f"importing the torch of {path}", 0) as progress:
         ran = process.start([path, "-"], stdin=text).finish(_SECONDS, progress.at)
     first, _, second = ran.stdout.partition("\n")
-    ended = f"no answer after {_SECONDS:g} s" if ran.expired else f"ended with code {ran.code}"
+    ended = (
+        f"no answer after {_SECONDS:g} s"
+        if ran.expired
+        else f"code {ran.code}, {ran.last_line[:400]}"
+    )
     try:
-        rest = foreign_json.decode(second) if second else {"error": f"Python: {ended}"}
+        rest = foreign_json.decode(second) if second else {"error": f"Python ended: {ended}"}
         return path, msgspec.convert({**foreign_json.decode(first), **rest}, InstalledTorch)
     except (ValueError, TypeError) as error:
         raise BuildPytorchError(

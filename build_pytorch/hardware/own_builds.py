@@ -125,15 +125,9 @@ def _reason(own: BuildVerdict, machine: Machine, ready: Sequence[BuildVerdict]) 
     version, code = own.build.version, own.build.code
     best = ready[0].serves(machine) if ready else (False, (), -1)
     if own.serves(machine) > best:
-        return (
-            True,
-            f"{version}; nothing ready runs on this GPU" if code else f"{version}; nothing ready",
-        )
+        return True, f"{version}; nothing ready runs here"
     if own.serves(machine) < best:
-        what = (
-            "one variant has code for one kind of GPU" if code else "the matrix has no code for it"
-        )
-        return False, f"no reason: {what}"
+        return False, "no reason: no variant has code for all the GPUs"
     if not code:
         return False, "no reason: PyTorch chooses its code for the CPU when it runs"
     if all(order(version) > order(it.build.version) for it in ready):
@@ -150,7 +144,7 @@ def _reason(own: BuildVerdict, machine: Machine, ready: Sequence[BuildVerdict]) 
 
 def id_of(matrix: Matrix, release: str, gpu: str | None, isa: str) -> str:
     """Return the id that a variant gets which a matrix lacks."""
-    short = f"{gpu or 'cpu'}-{isa}"
+    short = "darwin-mps" if isa == "apple" else f"{gpu or 'cpu'}-{isa}"
     return f"{release}/{short}" if len(matrix.releases) > 1 else short
 
 

@@ -17,9 +17,6 @@ from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import TEGRA
 
-FIRST_DRIVER: Final = {"8.6": "455.23.04", "8.9": "520.56.06", "9.0": "520.61.05"}
-"""The oldest driver that knows a GPU, where the known tables have none: NVIDIA, CUDA release notes,
-drivers of CUDA 11.1 and 11.8; 520.56.06 came with the RTX 4090. Checked 2026-11."""
 _NO_CUDA: Final = re.compile(r"-[0-9]+(-[0-9]+)?(A|B)$")
 """The end of the name of a vGPU for desktops, such as GRID T4-2B: NVIDIA, "Virtual GPU Software
 User Guide", vGPU types; checked 2026-11."""
@@ -119,7 +116,7 @@ def _obstacle(build: AvailableBuild, machine: Machine, python: str) -> str:
 def needed_driver(build: AvailableBuild, gpu: MachineGpu) -> str:
     """Return the oldest driver that runs a build on a GPU."""
     known, capability = known_hardware.load(), gpu.capability or ""
-    first = known.first_driver(capability) or FIRST_DRIVER.get(capability, "0")
+    first = known.first_driver(capability) or "0"
     cuda, ptx = known.cuda.get(build.cuda), "0"
     if cuda and cuda.bundled and build.fit(capability) == "ptx":
         ptx = cuda.bundled  # no driver compiles PTX of a newer CUDA

@@ -20,6 +20,7 @@ def outdated(c: Context, check: bool = False, json: bool = False) -> int:
     """List newer versions of PyTorch and nixpkgs."""
     from build_pytorch.base.console import Screen, counted, print_json
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
+    from build_pytorch.hardware.available import stale_builds
     from build_pytorch.sources.github import BRANCH, upstream_versions
 
     matrix = load()
@@ -39,4 +40,6 @@ def outdated(c: Context, check: bool = False, json: bool = False) -> int:
         date = f" ({branch} of {row.date})" if row.date and row.newer else ""
         age = "" if row.days is None else f", {counted(row.days, 'day')} old"
         screen.line(f"{row.release}  {row.name} {row.ours}{age}: {state}{date}")
+    if stale := stale_builds(today()):
+        screen.fold("", stale, "yellow")
     return code
