@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 EXIT_OK: Final = 0
@@ -101,32 +98,3 @@ def near_miss(word: str, known: Iterable[str]) -> str:
 
     close = difflib.get_close_matches(word[:80], list(known), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""
-
-
-def end_at_signals() -> None:
-    """Let Ctrl-C and the like end this process with one line: while modules are imported.
-
-    Nothing has been started or written then. Python would ignore exceptions in some places.
-    """
-
-    def end(number: int, _frame: object) -> None:
-        with contextlib.suppress(OSError):  # a closed terminal
-            os.write(2, f"error: {ENDINGS[signal.Signals(number)]}\n".encode())
-        os._exit(128 + number)
-
-    for number in ENDINGS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, end)
-
-
-@contextlib.contextmanager
-def reporting_missing_packages() -> Iterator[None]:
-    """End with one line and exit code 2 if a Python package that is imported here is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] == "build_pytorch":
-            raise
-        fix = "run `pip install -e .` as README.md describes"
-        sys.stderr.write(f"error: the Python package {error.name} is missing; {fix}\n")
-        raise SystemExit(EXIT_BAD_INPUT) from None

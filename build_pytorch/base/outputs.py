@@ -3,59 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import WriteError
 from build_pytorch.base.files import open_below, read_below, write_all, write_errors
 
 
-def check_output(path: Path, kind: str, is_earlier: Callable[[bytes], bool]) -> None:
-    """Raise WriteError unless `write_output` may write a file that the user names.
-
-    It may be new, or hold an earlier output of the same kind, which `is_earlier` recognises, or be
-    `/dev/stdout` or `/dev/null`. Links and other files are refused.
-    """
-    if path in _STREAMS:
-        return
-    refused = "refusing to overwrite it; name another file"
-    if path.name in {"", ".."} or (path.is_dir() and not path.is_symlink()):
-        raise WriteError(f"{path}: is a folder; name a file")
-    with write_errors(path):
-        path.parent.stat()
-        if not os.access(path.parent, os.W_OK | os.X_OK):
-            raise OSError(errno.EACCES, "nothing may be written in its folder; name another one")
-    try:
-        old = read_below(path.parent, path.name)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise WriteError(f"{path}: {error.strerror}; {refused}") from None
-    if not is_earlier(old):
-        raise WriteError(f"{path}: not {kind}; {refused}")
-
-
 def write_output(path: Path, data: bytes, kind: str, is_earlier: Callable[[bytes], bool]) -> None:
-    """Write a file that the user names, atomically. Raises WriteError, also as `check_output`."""
-    check_output(path, kind, is_earlier)
+    """Write a file that the user names, atomically: a new one, or an earlier one of its kind.
+
+    `is_earlier` recognises the content of such a file. Raises WriteError.
+    """
     with write_errors(path):
-        if path in _STREAMS:
-            with _STREAMS[path]() as file:
-                file.write(data)
-        else:
-            write_all(path.parent, {path.name: data})
-
-
-_STREAMS: Final[Mapping[Path, Callable[[], BinaryIO]]] = {
-    Path("/dev/stdout"): lambda: os.fdopen(os.dup(1), "wb"),
-    Path(os.devnull): lambda: os.fdopen(os.open(os.devnull, os.O_WRONLY), "wb"),
-}
-"""Devices that an output may name, and how they are opened: a file behind stdout is not cut off."""
+        with contextlib.suppress(FileNotFoundError):
+            if not is_earlier(read_below(path.parent, path.name)):
+                raise WriteError(f"{path}: not {kind}; it is not overwritten; name another file")
+        write_all(path.parent, {path.name: data})
 
 
 def make_state(root: Path) -> None:

@@ -11,7 +11,7 @@ from build_pytorch.results.package_state import PackageState
 def commands(
     package: Package, state: PackageState, companions: Sequence[Package] = ()
 ) -> dict[str, list[str]]:
-    """Return the commands that build a package, publish it, and install it once it is published.
+    """Return the commands that build, test and publish a package, and install a published one.
 
     A companion is installed and published with its variant. `set` installs a variant with
     `companions`.
@@ -20,6 +20,7 @@ def commands(
     together = [variant] if package is variant else [variant, package]
     by_session = [f'nox -s "build({name})"'] if package is variant else []
     found = {"build": [f"invoke build {name}", *by_session]}
+    found["test"] = [f"invoke smoke {name}", f"invoke inspect {name}"]
     found["publish"] = [f"invoke publish {','.join(each.id for each in together)}"]
     if published := state.publication:
         found["install"] = [_install(together, published.organization)]

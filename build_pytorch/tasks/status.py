@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from invoke.context import Context
 
@@ -16,13 +17,27 @@ from build_pytorch.tasks.command import command, load
 if TYPE_CHECKING:
     from build_pytorch.base.console import Screen
     from build_pytorch.matrix.model import Matrix
+    from build_pytorch.results.ledger import Event
     from build_pytorch.results.package_state import PackageState
-    from build_pytorch.tasks.failures import Failure
 
 _FEW = 12  #: packages that are listed without being asked for
 _MOST_LINES = 12  #: of the overview
 _COLOURS = {"failed": "red", "not built": "dim", "impossible-host": "dim"}
 _COLOURS |= {"published": "green", "tested": "green"}
+_CLASSES = {"failed": "bad", "published": "good", "tested": "good", "built": "good"}
+"""Classes of page.css by state."""
+_PLACE = re.compile(r"^\S+?(?:[:(]\d+[):,\d]*)*: (?=(?:fatal |catastrophic )?error\b)")
+"""The file and the place in it with which a compiler begins an error."""
+
+
+class Failure(NamedTuple):
+    """Why packages failed that have one cause and reason, the latest first."""
+
+    cause: str  #: id of the log rule; `smoke test`, `inspection`; empty: no rule names it
+    reason: str  #: what went wrong: the meaning of the rule, else the error in the log
+    at: str  #: when the latest failed, in UTC
+    machine: str  #: where the latest failed
+    packages: list[str]  #: ids
 
 
 @command
@@ -31,33 +46,58 @@ def status(c: Context, packages: str = "", page: str = "", json: bool = False) -
     from build_pytorch.base.console import Screen, counted, print_json
     from build_pytorch.results import ledger
     from build_pytorch.results.package_selection import chosen_states
-    from build_pytorch.tasks.failures import failures_by_cause
 
-    matrix, now = load(), datetime.now(UTC)
+    matrix, now, screen = load(), datetime.now(UTC), Screen(sys.stdout)
     history = ledger.read(matrix.root)
     states = chosen_states(matrix, packages, history)
-    failures, screen = failures_by_cause(states), Screen(sys.stdout)
+    failures = failures_by_cause(states)
     if page:
-        _write_page(matrix, states, page)
+        _write_page(matrix, states, Path(page).absolute())
         screen.line(f"{page}: written")
     elif json:
         document = {
-            "totals": _totals([state for state in states if _is_variant(state)]),
-            "failures": failures,
+            "totals": _totals(states),
+            "failures": [failure._asdict() for failure in failures],
             "next": list(_next(states, failures)),
             "packages": [_row(state, now) for state in states],
             "skipped": history.skipped,
         }
         print_json(document, sys.stdout)
     elif packages or len(states) <= _FEW:
-        _print_table(screen, states, now)
+        _print_table(screen, [_row(state, now) for state in states], now)
     else:
         skipped = f"{counted(history.skipped, 'line')} of {ledger.FILE} cannot be read"
-        for line in _overview(states, failures, now, skipped if history.skipped else ""):
+        for line in _overview(states, failures, now, [skipped] if history.skipped else []):
             screen.line(line)
 
 
-def _write_page(matrix: Matrix, states: Sequence[PackageState], place: str) -> None:
+def failures_by_cause(states: Sequence[PackageState]) -> list[Failure]:
+    """Return the failures of packages, those of most packages first."""
+    groups: dict[tuple[str, str], Failure] = {}
+    failed = [(state.failure, state.package.id) for state in states if state.failure]
+    for event, name in sorted(failed, key=lambda each: each[0].at, reverse=True):
+        cause, reason = why_failed(event)
+        new = Failure(cause, reason, event.at, event.where or event.host, [])
+        groups.setdefault((cause, reason), new).packages.append(name)
+    return sorted(groups.values(), key=lambda group: -len(group.packages))
+
+
+def why_failed(event: Event) -> tuple[str, str]:
+    """Return the cause of a failed build or test, and the reason in words."""
+    from build_pytorch.base.console import shortened
+    from build_pytorch.build.log_rules import RULES_BY_ID
+    from build_pytorch.results.package_state import TEST_NAMES
+
+    if event.event != "ended":
+        return TEST_NAMES[event.by or "smoke"], event.reason or "see its report"
+    said, unnamed = _PLACE.sub("", event.message), "no log rule names the failure"
+    if not said or said.startswith("exit code "):
+        said = f"{said}, and {unnamed}" if said else unnamed
+    rule = RULES_BY_ID.get(event.cause)
+    return event.cause, shortened(rule.meaning if rule else said, 200)
+
+
+def _write_page(matrix: Matrix, states: Sequence[PackageState], path: Path) -> None:
     """Write the page with the states of packages. Raises WriteError."""
     from build_pytorch.base import digest, outputs
     from build_pytorch.generate.site_page import State, render
@@ -69,32 +109,31 @@ def _write_page(matrix: Matrix, states: Sequence[PackageState], place: str) -> N
         for each in states
         if each.events
     }
+    text = render(matrix, shown).encode()
     outputs.write_output(
-        Path(place).absolute(),
-        render(matrix, shown).encode(),
-        "a page of this command",
-        lambda old: digest.has_digest(old.decode(errors="replace")),
+        path, text, "a page", lambda old: digest.has_digest(old.decode(errors="replace"))
     )
-
-
-_CLASSES = {"failed": "bad", "published": "good", "tested": "good", "built": "good"}
-"""Classes of page.css by state."""
 
 
 def _row(state: PackageState, now: datetime) -> dict[str, Any]:
     """Return the state of a package for programs; paths are below the root."""
-    from build_pytorch.tasks.failures import failure_of, machine_of
+    from build_pytorch.results.package_state import Mark, moment
 
-    failure, last = failure_of(state), state.events[-1] if state.events else None
+    build, last = state.last, state.events[-1] if state.events else None
+    seconds = build.seconds if build and build.event == "ended" else None
+    if state.built is Mark.BUILDING and build and (since := moment(build.at)):
+        seconds = round((now - since).total_seconds(), 3)
+    event = state.failure or last
+    cause, reason = why_failed(state.failure) if state.failure else ("", state.package.impossible)
     return {
         "id": state.package.id,
         "package": state.package.package,
         "state": state.overall,
-        "cause": failure.cause if failure else "",
-        "reason": failure.reason if failure else state.package.impossible or "",
-        "at": failure.at if failure else last.at if last else "",
-        "machine": failure.machines[0] if failure else machine_of(last) if last else "",
-        "seconds": _seconds(state, now),
+        "cause": cause,
+        "reason": reason or "",
+        "at": event.at if event else "",
+        "machine": event.where or event.host if event else "",
+        "seconds": seconds,
         "steps": state.steps,
         "recipe": state.package.path,
         "output": state.output,
@@ -102,25 +141,12 @@ def _row(state: PackageState, now: datetime) -> dict[str, Any]:
     }
 
 
-def _seconds(state: PackageState, now: datetime) -> float | None:
-    """Return how long the last build took, or the present one takes so far."""
-    from build_pytorch.results.package_state import Mark, moment
-
-    build = state.last
-    if state.built is Mark.BUILDING and build and (since := moment(build.at)):
-        return round((now - since).total_seconds(), 3)
-    return build.seconds if build and build.event == "ended" else None
-
-
-def _is_variant(state: PackageState) -> bool:
-    return state.package is state.package.variant
-
-
 def _totals(states: Sequence[PackageState]) -> dict[str, int]:
+    """Return the number of packages in each state, in the order of states."""
     from build_pytorch.results.package_state import Mark
 
     found = Counter(state.overall for state in states)
-    return {state: found[state] for state in Mark if state in found}
+    return {mark: found[mark] for mark in Mark if mark in found}
 
 
 def _next(states: Sequence[PackageState], failures: Sequence[Failure]) -> Iterator[str]:
@@ -146,22 +172,21 @@ def _next(states: Sequence[PackageState], failures: Sequence[Failure]) -> Iterat
 
 
 def _overview(
-    states: Sequence[PackageState], failures: Sequence[Failure], now: datetime, skipped: str
+    states: Sequence[PackageState], failures: Sequence[Failure], now: datetime, tail: list[str]
 ) -> list[str]:
     """Return at most _MOST_LINES lines: counts, failures by cause, what runs, what is next."""
     from build_pytorch.base.console import WIDTH, clock, counted, folded, shortened, some
 
-    head, tail = [], []
+    head = []
     for noun, is_variant in (("variant", True), ("companion", False)):
-        of_kind = [s for s in states if _is_variant(s) is is_variant]
+        of_kind = [s for s in states if (s.package is s.package.variant) is is_variant]
         counts = ", ".join(f"{number} {state}" for state, number in _totals(of_kind).items())
         head += folded(f"{counted(len(of_kind), noun)}: ", counts) if of_kind else []
-    if running := [state for state in states if state.overall == "building"]:
-        ids = some([f"{s.package.id} ({clock(_seconds(s, now) or 0)})" for s in running])
-        tail.append(shortened(f"running: {ids}", WIDTH))
+    if running := [_row(state, now) for state in states if state.overall == "building"]:
+        ids = some([f"{row['id']} ({clock(row['seconds'] or 0)})" for row in running])
+        tail = [shortened(f"running: {ids}", WIDTH), *tail]
     if missing := [state.package.path for state in states if not state.digest]:
         tail.append(f"{counted(len(missing), 'recipe')} missing or unreadable: {missing[0]}")
-    tail += [skipped] if skipped else []
     tail += [f"next: {line}" for line in _next(states, failures)]
     left = _MOST_LINES - len(head) - len(tail)
     shown = failures if 2 * len(failures) <= left else failures[: (left - 1) // 2]
@@ -175,46 +200,42 @@ def _overview(
 
 def _group_lines(group: Failure, now: datetime) -> Iterator[str]:
     """Yield two lines about failures of one cause: why, and when, where and what."""
-    from build_pytorch.base.console import WIDTH, ago, shortened, some
-    from build_pytorch.results.package_state import moment
-    from build_pytorch.tasks.failures import place
+    from build_pytorch.base.console import WIDTH, shortened, some
+    from build_pytorch.results.ledger import HOST
 
     what = f"{group.cause}: {group.reason}" if group.cause else group.reason
-    at = moment(group.at)
-    when = f"{ago((now - at).total_seconds())} ago" if at else "at an unknown time"
-    others = f" and {len(group.machines) - 1} more" if len(group.machines) > 1 else ""
-    where = f"{place(group.machines[0])}{others}"
+    when = f"{age} ago" if (age := _age(group.at, now)) else "at an unknown time"
+    where = "here" if group.machine in {"", HOST} else f"on {group.machine}"
     yield shortened(f"failed {len(group.packages):>3}  {what}", WIDTH)
     yield shortened(f"{'':10}  {when} {where}: {some(group.packages, 1)}", WIDTH)
 
 
-def _print_table(screen: Screen, states: Sequence[PackageState], now: datetime) -> None:
-    """Print a line for each package: state, age, duration, cause or tests."""
-    from build_pytorch.base.console import WIDTH, ago, clock, shortened, visible
+def _age(at: str, now: datetime) -> str:
+    from build_pytorch.base.console import ago
     from build_pytorch.results.package_state import moment
 
-    rows = [_row(state, now) for state in states]
+    since = moment(at)
+    return ago((now - since).total_seconds()) if since else ""
+
+
+def _print_table(screen: Screen, rows: Sequence[dict[str, Any]], now: datetime) -> None:
+    """Print a line for each package: state, age, duration, cause or tests."""
+    from build_pytorch.base.console import WIDTH, clock, shortened, visible
+
     ids, width = (max(len(row[name]) for row in rows) for name in ("id", "state"))
     head = f"{'package':<{ids}}  {'state':<{width}}  {'age':>7}  {'took':>8}  "
     screen.line(screen.paint(f"{head}cause or tests", "bold"))
     for row in rows:
-        at = moment(row["at"])
-        age = ago((now - at).total_seconds()) if at else ""
         took = "" if row["seconds"] is None else clock(row["seconds"])
-        painted = screen.paint(row["state"], _COLOURS.get(row["state"], "yellow"))
-        painted += " " * (width - len(row["state"]))
-        notes = row["cause"] or row["reason"] if row["state"] == "failed" else _tests(row)
+        painted = screen.paint(f"{row['state']:<{width}}", _COLOURS.get(row["state"], "yellow"))
+        notes = row["cause"] or row["reason"] if row["state"] == "failed" else _tests(row["steps"])
         notes = shortened(visible(notes), max(WIDTH - len(head), len("...")))
+        age = _age(row["at"], now)
         screen.line(f"{row['id']:<{ids}}  {painted}  {age:>7}  {took:>8}  {notes}".rstrip())
 
 
-def _tests(row: dict[str, Any]) -> str:
+def _tests(steps: Any) -> str:  # noqa: ANN401 - Steps, which is not imported here
     """Return which tests were done, with the outcome of those that did not pass."""
-    steps = row["steps"]
     tests = {"inspect": steps.inspected, "smoke": steps.tested, "compare": steps.compared}
-    done = [
-        name if step == "passed" else f"{name} {step}"
-        for name, step in tests.items()
-        if step != "-"
-    ]
+    done = [n if it == "passed" else f"{n} {it}" for n, it in tests.items() if it != "-"]
     return ", ".join([*done, *(["in the catalog"] if steps.built == "elsewhere" else [])])
