@@ -192,7 +192,6 @@ FILE_CALLS: Final = {
     *("iterdir", "glob", "rglob"),
 }
 OPENS_FILES: Final = {
-    "build_pytorch.base.outputs": "/dev/null, where a user names it",
     "build_pytorch.base.console": "/dev/null",
     "build_pytorch.base.installed_torch": "runs alone, in the Python of a user",
     "build_pytorch.base.files": "the one door to the files of a checkout",

@@ -25,31 +25,6 @@ from build_pytorch.tasks.smoke import smoke
 from build_pytorch.tasks.status import status
 from build_pytorch.tasks.verify import verify
 
-__all__ = [
-    "all_",
-    "build",
-    "bump",
-    "compare",
-    "diagnose",
-    "doctor",
-    "init",
-    "inspect",
-    "log",
-    "outdated",
-    "phase1",
-    "phase2",
-    "phase3",
-    "phase4",
-    "phase5",
-    "prefetch",
-    "publish",
-    "recommend",
-    "show",
-    "smoke",
-    "status",
-    "verify",
-]
-
 
 def program() -> Program:
     """Return the installed program: the same tasks in any folder with a matrix.toml."""
