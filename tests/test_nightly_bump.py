@@ -30,7 +30,7 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.sources import nightly
 from build_pytorch.sources.release_move import NewVersions, ReleaseMove
 from build_pytorch.tasks import outdated
-from build_pytorch.tasks.menu import bump as task
+from build_pytorch.tasks.bump import bump as task
 
 __all__ = ["api"]  # a fixture
 
