@@ -105,6 +105,7 @@ checked = "2026-11-21"
 OVERLAY_MAGMA = r"      # Overlay 2.*?\n      \}\)\n\n"
 OVERLAY_TORCH = r"      # Overlay 3.*?\n      \}\)\n"
 STUB = r"    # PyTorch installs this file.*?\n    CMAKE\n"
+NIXPKGS_PATCH = r'builtins\.replaceStrings [^\n]*?or ""\) \+ '
 BROKEN = r"broken = lib\.any.*?\)\);"
 OVERRIDE = r"\(nixpkgs_pinned\.python3Packages\.torch\.override \{.*?\}\)\.overrideAttrs"
 
@@ -255,7 +256,15 @@ MUTATIONS = (
              wrap_attrs('buildInputs = builtins.filter (p: (p.pname or "") != "magma") oldAttrs.buildInputs;')),
     Mutation("inputs replaced", GPU, wrap_attrs("buildInputs = [ nixpkgs_pinned.cudaPackages.cudatoolkit ];")),
     Mutation("preConfigure replaced", GPU, swap('preConfigure = (oldAttrs.preConfigure or "") + ', "preConfigure = ")),
-    Mutation("postPatch replaced", GPU, swap('postPatch = (oldAttrs.postPatch or "") + ', "postPatch = ")),
+    Mutation("postPatch replaced", GPU, cut(NIXPKGS_PATCH)),
+    Mutation("a text of nixpkgs that another version lacks stops the build", GPU,
+             cut(r'builtins\.replaceStrings \[ "--replace-fail" \] \[ "--replace-warn" \] ')),
+    Mutation("a text of nixpkgs that another version lacks stops the build, CPU-only", CPU,
+             cut(r'builtins\.replaceStrings \[ "--replace-fail" \] \[ "--replace-warn" \] ')),
+    Mutation("the tests of nixpkgs' torch in passthru", GPU, gone("tests = { };")),
+    Mutation("MPI", GPU, swap("  gpuTargets = [ gpuArchSM ];", "  gpuTargets = [ gpuArchSM ];\n  MPISupport = true;")),
+    Mutation("a local checkout in a folder of another name", WRAPPER, swap('else if builtins.substring 0 1 local == "/" then /. + local', 'else if builtins.substring 0 1 local == "/" then /. + (local + "/cuda")')),
+    Mutation("a local checkout that is not read", WRAPPER, swap('if local == "" then fetched', 'if local == "" || true then fetched')),
     Mutation("CCCL folder under another name", GPU, swap("for library in cuda cub thrust nv", "for library in cuda cub thrust")),
     Mutation("CCCL folder that only the sandbox has", GPU, lambda text: text.replace("$NIX_BUILD_TOP/cccl", "/build/cccl")),
     Mutation("a flag for a folder that only the sandbox has", GPU, swap('CUDAFLAGS="-I$NIX_BUILD_TOP', 'CUDAFLAGS="-I/build')),
@@ -264,7 +273,7 @@ MUTATIONS = (
     Mutation("stub dropped", GPU, cut(STUB)),
     Mutation("stub empty", GPU, cut(r"    if\(NOT CUDAToolkit_FOUND\).*?endif\(\)\n")),
     Mutation("stub before nixpkgs removes the file", GPU, both(
-        swap("postPatch = (oldAttrs.postPatch or \"\") + ''", "postPatch = ''"),
+        cut(NIXPKGS_PATCH),
         swap("  '';\n\n  passthru", "  '' + (oldAttrs.postPatch or \"\");\n\n  passthru"))),
     Mutation("stub that includes by name", GPU, swap("include(\"''${CMAKE_ROOT}/Modules/FindCUDAToolkit.cmake\")", "include(FindCUDAToolkit)")),
     Mutation("stub that includes itself", GPU, swap("''${CMAKE_ROOT}/Modules", "''${CMAKE_CURRENT_LIST_DIR}")),

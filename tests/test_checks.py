@@ -78,7 +78,8 @@ MUTATIONS: list[tuple[str, str, Callable[[str], str | bytes | None]]] = [
     ("extra-recipe", ".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512-magma.nix", lambda _: ""),
     ("extra-recipe", ".flox/pkgs/pytorch-python313-cuda13_0-sm121-nightly.nix", lambda _: ""),
     ("extra-recipe", ".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx.nix", lambda _: ""),
-    ("substitution-fails", GPU_RECIPE, swap("--replace-fail", "--replace-warn")),
+    ("substitution-fails", GPU_RECIPE, swap("--replace-fail 'extras", "--replace-warn 'extras")),
+    ("shell-files", "nix/compiler_cache.sh", lambda text: text + "if\n"),
     ("substitution-fails", GPU_RECIPE, swap("    substituteInPlace", "    sed -i s/a/b/ setup.py\n    s")),
     ("pattern-lines", GPU_RECIPE, swap('version = "2.10.0";', 'version = "2.9.1";')),
     ("pattern-lines", GPU_RECIPE, swap("let\n", "let\n  # not cudaPackages_13 here\n")),
@@ -245,7 +246,7 @@ def test_a_tree_without_anything_is_findings_not_success(tmp_path: Path) -> None
     assert states["missing-recipe"] == "failed"
     assert states["gpu-arch"] == states["two-stage-override"] == "skipped"
     without_recipes = {each.id for each in check.chosen(["matrix", "compiler"])}
-    without_recipes |= {"extra-recipe", "retired-pin", "generated-recipes"}
+    without_recipes |= {"extra-recipe", "retired-pin", "generated-recipes", "shell-files"}
     assert {id_ for id_, state in states.items() if state == "passed"} <= without_recipes
 
 

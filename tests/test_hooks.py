@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ONE, PROJECT, needs_nix, write_recipes
+from one_release import written_out
 
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
@@ -17,7 +18,7 @@ from build_pytorch.verify import hooks, recipe_facts, verification
 from build_pytorch.verify.context import Context
 from build_pytorch.verify.hooks import HookJob, HookRun
 
-TEXT = ONE
+TEXT = written_out(ONE)
 CUDA = Path("/usr/local/cuda-13.0")
 
 needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="CMake is not installed")

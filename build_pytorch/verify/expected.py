@@ -18,7 +18,7 @@ from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES
 from build_pytorch.verify import hooks
 from build_pytorch.verify.hooks import FLAG, FLAGS, MACHINES, SOURCE, in_order, without_layout
-from build_pytorch.verify.recipe_facts import Facts
+from build_pytorch.verify.recipe_facts import CHECKOUT, Facts
 
 _DESCRIBED: Final = ("GPU", "CPU", "CUDA", "PyTorch", "Driver", "Hardware")
 """Words of a long description."""
@@ -28,7 +28,7 @@ _OF_VARIANT: Final = re.compile(
 """Facts that are no part of what the pin's package has in common with a recipe."""
 _NOT_COMPARED: Final = re.compile(r"attr\.(?:postPatch|preConfigure|src)|path\.|drvPath")
 """Texts of hooks, which run; the source, which has facts of its own; what other facts use."""
-_AFTER_HOOKS: Final = re.compile(r"env\.|file\.|jobs\.|hook\.otherSource")
+_AFTER_HOOKS: Final = re.compile(r"env\.|file\.|jobs\.|hook\.other ")
 
 
 class Contains(Struct, frozen=True):
@@ -105,6 +105,7 @@ def _of_every_package(package: Package, *, is_generated: bool) -> Facts:
         "meta.gpus": Within((variant.gpu_label,)),
         "meta.versions": Within((variant.version,)),
         "warnings": [],
+        "passthru.tests": [],
         **{f"passthru.{name}": value for name, value in package.passthru.items()},
         **{f"env.{name}": value for name, value in _environment(package).items()},
         **_jobs(package),
@@ -163,6 +164,7 @@ def _of_variant(variant: Variant, pin: Facts, facts: Facts) -> Facts:
         "attr.cmakeFlags": flags,
         "cudaSupport": gpu is not None,
         **{f"file.{name}": text for name, text in _files(variant).items()},
+        **{f"hook.other {name}": said for name, said in hooks.other_texts(variant).items()},
     }
     if "attr.env.PYTORCH_BUILD_VERSION" in pin:  # it follows the version
         wanted["attr.env.PYTORCH_BUILD_VERSION"] = torch.version
@@ -176,9 +178,6 @@ def _of_variant(variant: Variant, pin: Facts, facts: Facts) -> Facts:
         wanted["passthru.cudaCapabilities"] = [gpu.capability]
         if "brokenForOther" in facts:
             wanted["brokenForOther"] = True
-        if "codegen-condition" in variant.source_fixes:
-            message = f"build-pytorch: {hooks.CODEGEN} has no condition for {gpu.code}a"
-            wanted["hook.otherSource"] = f"stops: {message}"
     if "cccl-shim" in variant.effects.fixes and variant.cuda:
         links = {
             f"/build/cccl-compat/cccl/{name}": name for name in ("cuda", "cub", "thrust", "nv")
@@ -241,7 +240,14 @@ def _foreign_packages(variant: Variant, facts: Facts) -> Facts:
     own = {n: facts[n] for n in facts if n.startswith("input.") and n.endswith(CUDA_PACKAGES)}
     if "nixpkgs.config" not in facts:
         return own  # only the model records the files
-    return own | {f"cudaPackages.{n}": f"{folder}/{cuda.package_file(n)}" for n in CUDA_PACKAGES}
+    places = {"cudaPackages": folder}
+    if not source.is_copied:
+        places["checkout"] = f"{CHECKOUT}/.flox/pkgs"
+    return own | {
+        f"{fact}.{name}": f"{place}/{cuda.package_file(name)}"
+        for fact, place in places.items()
+        for name in CUDA_PACKAGES
+    }
 
 
 def _compiler_cache(folder: str, pin: Facts) -> Facts:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from build_pytorch.base import process
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.nix import store
 
 _SECONDS: Final = 60
@@ -66,7 +67,12 @@ set_property(
 """The parts of PyTorch's files that hooks look for. Other files of the source are empty."""
 _GUARD: Final = 'AND NOT _existing_arch_flags MATCHES ".*compute_103.*")'
 """What pull request 187006 of PyTorch adds to a condition, which no build for 10.3 alone meets."""
-_OTHER_SOURCE: Final = SOURCE | {CODEGEN: SOURCE[CODEGEN].replace('.*")', f'.*" {_GUARD}')}
+OPENSSL: Final = "torch/_inductor/codecache.py"
+_OTHER_TEXTS: Final = {
+    CODEGEN: SOURCE[CODEGEN].replace('.*")', f'.*" {_GUARD}'),
+    OPENSSL: "# of another version\n",
+}
+"""Files of sources of other versions: with a text that a recipe changes, or that nixpkgs does."""
 
 _FILE: Final = re.compile(
     r"(?<![\w./${}<>-])((?:[\w+-][\w.+-]*/)*[\w+-][\w.+-]*\.(?:cmake|txt|py|cpp|h|cu|toml|in))\b"
@@ -188,14 +194,14 @@ class Hooks(NamedTuple):
     """Hooks in the order of NAMES, and what runs of them depend on.
 
     `values` are texts that name the variant, such as its flags: hooks that differ in them alone
-    share their runs. `build_version` is the variable of nixpkgs. With `changes_codegen`, the hooks
-    also run on a source of another version.
+    share their runs. `build_version` is the variable of nixpkgs. `others` are files of which a
+    source of another version has another text: the hooks run on it as well.
     """
 
     texts: tuple[str, ...]
     build_version: str
     values: tuple[str, ...] = ()
-    changes_codegen: bool = False
+    others: tuple[str, ...] = ()
 
     def with_places(self) -> Hooks:
         """Return the hooks with a place for each value of the variant."""
@@ -203,18 +209,27 @@ class Hooks(NamedTuple):
 
     def jobs(self) -> list[HookJob]:
         """Return the runs to make: on each machine, and on another source."""
-        job = HookJob(
-            dict(zip(NAMES, self.texts, strict=True)), {"PYTORCH_BUILD_VERSION": self.build_version}
-        )
-        others = [job._replace(cores=c, processors=p, keeps_files=False) for c, p in MACHINES[1:]]
-        return [
-            job,
-            *others,
-            *([job._replace(source=_OTHER_SOURCE)] if self.changes_codegen else []),
-        ]
+        given = {"PYTORCH_BUILD_VERSION": self.build_version}
+        job = HookJob(dict(zip(NAMES, self.texts, strict=True)), given)
+        quick = [job._replace(cores=c, processors=p, keeps_files=False) for c, p in MACHINES[1:]]
+        sources = (SOURCE | {name: _OTHER_TEXTS[name]} for name in self.others)
+        return [job, *quick, *(job._replace(source=source) for source in sources)]
 
 
 Facts = dict[str, str | bool]
+
+
+def other_texts(package: Package) -> dict[str, str]:
+    """Return what hooks do where a source has another text in a file: they stop, or go on."""
+    if not isinstance(package, Variant):
+        return {}
+    found = {}
+    if package.gpu and "codegen-condition" in package.source_fixes:
+        message = f"build-pytorch: {CODEGEN} has no condition for {package.gpu.code}a"
+        found[CODEGEN] = f"stops: {message}"
+    if not package.source.is_of_pin:
+        found[OPENSSL] = "goes on"
+    return found
 
 
 def facts_of(all_hooks: Sequence[Hooks]) -> list[Facts]:
@@ -223,7 +238,7 @@ def facts_of(all_hooks: Sequence[Hooks]) -> list[Facts]:
     first = dict(reversed(keys))
     jobs = {key: hooks.jobs() for key, hooks in first.items()}
     runs = iter(run_all([job for own in jobs.values() for job in own]))
-    facts = {key: _facts(own, [next(runs) for _ in own]) for key, own in jobs.items()}
+    facts = {key: _facts(key, own, [next(runs) for _ in own]) for key, own in jobs.items()}
     return [_of_member(facts[key], first[key].values, hooks.values) for key, hooks in keys]
 
 
@@ -248,13 +263,13 @@ def _placed(text: str, values: Sequence[str]) -> str:
     return text
 
 
-def _facts(jobs: Sequence[HookJob], runs: Sequence[HookRun]) -> Facts:
+def _facts(hooks: Hooks, jobs: Sequence[HookJob], runs: Sequence[HookRun]) -> Facts:
     names_build = any(map(_BUILD.search, jobs[0].texts.values()))
     facts: Facts = {"hook.end": "", "hook.namesBuild": names_build}
-    for other in runs[len(MACHINES) :]:
+    for name, other in zip(hooks.others, runs[len(MACHINES) :], strict=True):
         message = re.search(r"(?m)^build-pytorch: .*$", other.output)
         stops = f"stops: {message[0] if message else 'no message'}"
-        facts["hook.otherSource"] = "goes on" if other.is_complete else stops
+        facts[f"hook.other {name}"] = "goes on" if other.is_complete else stops
     for (cores, processors), run in zip(MACHINES, runs, strict=False):
         if not run.is_complete:
             last = " / ".join(run.output.split("\n")[-3:]).strip(" /") or "no output"

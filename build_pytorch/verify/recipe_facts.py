@@ -18,8 +18,13 @@ from msgspec import Struct
 
 from build_pytorch.base import files, paths, process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
-from build_pytorch.matrix.source_tables import CUDA_PACKAGES, known_companions, version_for
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
+from build_pytorch.matrix.source_tables import (
+    CUDA_PACKAGES,
+    CUDA_PACKAGES_VARIABLE,
+    known_companions,
+    version_for,
+)
 from build_pytorch.nix import evaluation, quoting
 from build_pytorch.nix.evaluation import EvaluatedRecipe, Evaluation, Recipe, Scope
 from build_pytorch.verify import hooks
@@ -28,6 +33,10 @@ from build_pytorch.verify.hooks import Hooks
 
 MODEL: Final = Path(__file__).resolve().with_name("nixpkgs_model")
 NO_NIX: Final = "Nix is not installed"
+CHECKOUT: Final = "/repositories/local"
+"""The checkout that recipes with such a variable are evaluated with; the model knows its files."""
+_NO_CHECKOUT: Final = '{ checkout = ""; }'
+_CHECKOUT: Final = f'{{ checkout = "{CHECKOUT}"; }}'
 
 Facts = dict[str, Any]
 """Values by name, such as `attr.pname` or `env.CXXFLAGS`. One that is null is left out."""
@@ -81,6 +90,12 @@ class FactsRun:
         scope = Scope(arguments, is_offline=not context.pinned)
         title = "evaluating against the pinned nixpkgs"
         self._evaluation = Evaluation([*items, *recipes], scope, title)
+        # Recipes that a variable points to another checkout are evaluated a second time with it.
+        wrappers = (
+            [] if context.pinned else [r for r in recipes if CUDA_PACKAGES_VARIABLE in r.text]
+        )
+        checkout = Scope(arguments.replace(_NO_CHECKOUT, _CHECKOUT), is_offline=True)
+        self._with_checkout = Evaluation(wrappers, checkout) if wrappers else None
 
     def finish(self) -> RecipeFacts:
         """Wait for Nix, run the hooks, and return all facts. Raises ToolError."""
@@ -97,6 +112,10 @@ class FactsRun:
                 facts.update(found)
         for name, facts in flat.items():
             facts["warnings"] = results[name].warnings
+        local = self._with_checkout.finish() if self._with_checkout else {}
+        for name, result in local.items():
+            found = (result.facts or {}).get("cudaPackages", {})
+            flat.get(name, {}).update({f"checkout.{key}": path for key, path in found.items()})
         pins = self._pins.items()
         return RecipeFacts(
             results,
@@ -145,7 +164,7 @@ def _arguments(context: Context) -> str:
     if context.pinned:
         return facts
     known = {"revisions": _revisions(context.matrix), "repositories": _repositories(context.matrix)}
-    given = f"builtins.fromJSON {quoting.literal(json.dumps(known))}"
+    given = f"builtins.fromJSON {quoting.literal(json.dumps(known))} // {_NO_CHECKOUT}"
     scope = f'scopeOf = import ({model} + "/offline-scope.nix") ({given});'
     return f"{facts} base = import ({model}) {{ }}; {scope}"
 
@@ -196,8 +215,8 @@ def _hooks(facts: Facts, package: Package | None) -> Hooks:
     variant = package.variant
     flags, gpu = variant.cpu.flags, variant.gpu
     values = (variant.package, variant.gpu_label, " ".join(flags), ",".join(flags))
-    changes = isinstance(package, Variant) and "codegen-condition" in package.source_fixes
-    return Hooks(texts, version or "", (*values, gpu.capability if gpu else ""), changes)
+    others = hooks.other_texts(package)
+    return Hooks(texts, version or "", (*values, gpu.capability if gpu else ""), tuple(others))
 
 
 def _flat(nested: Mapping[str, Any], context: Context) -> Facts:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from build_pytorch.base import paths, process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.base.file_plan import recipes_elsewhere
 from build_pytorch.matrix.model import Variant
@@ -139,8 +140,19 @@ def two_stage_override(variant: Variant, recipe: RecipeFile) -> Iterator[Finding
         yield recipe.finding(offset, "cudaPackages as an argument of torch.override", expected)
 
 
+def shell_files(context: Context) -> Iterator[Finding]:
+    """Yield shell files that builds use and Bash cannot read. Raises CheckSkipped without Bash."""
+    if not process.which("bash"):
+        raise CheckSkipped("no bash")
+    path = paths.in_use(context.root, paths.COMPILER_CACHE)
+    result = process.start(["bash", "-n", str(path)]).finish()
+    if result.code:
+        found = result.last_line.replace(f"{path}: ", "")
+        yield Finding(found=found, expected="valid Bash", path=paths.COMPILER_CACHE)
+
+
 _SED: Final = re.compile(r"\n([ \t]*(?:sed|perl)\b[^\n]* -[a-z]*i\b[^\n]*?(\S+)[ \t]*)(?=\n|\Z)")
-_LENIENT: Final = re.compile(r"--(?:replace-(?:quiet|warn)|replace)(?=[\s'\"])")
+_LENIENT: Final = re.compile(r"(?<!\")--(?:replace-(?:quiet|warn)|replace)(?=[\s'\"])")
 
 
 def substitution_fails(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:

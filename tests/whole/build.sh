@@ -68,16 +68,20 @@ patch-for-torch-*.patch) # nixpkgs' own for this version: here none
     ;;
 esac
 
-# As stdenv's, with the one option that the hooks use
+# As stdenv's, with the two options that the hooks use
 substituteInPlace() {
     local file=$1 text
     text=$(cat "$file" && echo x)
     shift
     while [ $# -gt 0 ]; do
-        [ "$1" = --replace-fail ] || { echo "substituteInPlace: no option $1" >&2 && return 1; }
         if [[ $text != *"$2"* ]]; then
-            echo "substituteStream() in derivation $name: ERROR: pattern $2 doesn't match anything in file '$file'" >&2
-            return 1
+            case $1 in
+            --replace-fail) local level=ERROR ;;
+            --replace-warn) local level=WARNING ;;
+            *) echo "substituteInPlace: no option $1" >&2 && return 1 ;;
+            esac
+            echo "substituteStream() in derivation $name: $level: pattern $2 doesn't match anything in file '$file'" >&2
+            [ "$level" = WARNING ] || return 1
         fi
         text=${text//"$2"/"$3"}
         shift 3

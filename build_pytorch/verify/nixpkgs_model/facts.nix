@@ -122,7 +122,8 @@ else
     src =
       pick [ "owner" "repo" "rev" "fetchSubmodules" ] (drv.src or { })
       // { hash = drv.src.hash or (drv.src.outputHash or null); };
-    passthru = plain (pick [ "gpuArch" "cpuISA" "blasProvider" "cudaCapabilities" ] (drv.passthru or { }));
+    passthru = plain (pick [ "gpuArch" "cpuISA" "blasProvider" "cudaCapabilities" ] (drv.passthru or { }))
+      // { tests = attrNames (drv.passthru.tests or { }); };
     meta = pick [ "description" "longDescription" "platforms" "broken" ] (drv.meta or { });
     inherit brokenForOther;
     # The nixpkgs of the package, as the recipe names it; only the model records it.

@@ -1,5 +1,6 @@
-# The part of python3Packages.torch that a recipe can read or change. The formals are exact, so that
-# an unknown argument is the same error as in nixpkgs; of the options and libraries, only some are here.
+# The part of python3Packages.torch that a recipe can read or change. The formals are those of nixpkgs,
+# so that the same arguments are taken and an unknown one is the same error. Those that are null here
+# change nothing in the model, but MPISupport.
 #
 # `newer`: the expression of PyTorch 2.13.0, with all variables in `env`, cmakeFlags that reach CMake,
 # and the `cccl` of CUDA; else that of 2.9.1.
@@ -25,6 +26,17 @@ in
 
   # Tools and libraries.
   cmake, ninja, numpy, openssl, packaging, setuptools, six, typing-extensions, which,
+
+  # Options and libraries that no recipe of this project changes.
+  MPISupport ? false, mpi ? null, buildDocs ? false, mklDnnSupport ? true, vulkanSupport ? false,
+  apple-sdk_13 ? null, astunparse ? null, autoAddDriverRunpath ? null, binutils ? null,
+  callPackage ? null, expecttest ? null, fetchFromGitHub ? null, fetchFromGitLab ? null,
+  filelock ? null, fsspec ? null, git-unroll ? null, hypothesis ? null, jinja2 ? null,
+  llvmPackages ? null, magma-hip ? null, networkx ? null, numactl ? null, pillow ? null,
+  pkg-config ? null, protobuf ? null, psutil ? null, pybind11 ? null, pyyaml ? null,
+  removeReferencesTo ? null, requests ? null, rocmPackages ? null, shaderc ? null, sympy ? null,
+  symlinkJoin ? null, tensorboard ? null, types-dataclasses ? null, vulkan-headers ? null,
+  vulkan-loader ? null, writeShellScript ? null,
 }:
 let
   inherit (lib) elem optional optionals optionalAttrs optionalString;
@@ -48,9 +60,10 @@ let
   };
 
   variables = version: {
-    BUILD_DOCS = "0";
+    BUILD_DOCS = setBool buildDocs;
     CMAKE_GENERATOR = "Ninja";
-    USE_MKLDNN = "1";
+    USE_MKLDNN = setBool mklDnnSupport;
+    USE_MPI = setBool MPISupport;
     PYTORCH_BUILD_VERSION = version;
     PYTORCH_BUILD_NUMBER = 0;
     USE_NCCL = setBool useSystemNccl;
@@ -131,7 +144,7 @@ buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
     ${lib.getBin cmake}/bin/cmake build
   '';
 
-  env = { NIX_CFLAGS_COMPILE = "-Wno-error"; USE_VULKAN = "0"; }
+  env = { NIX_CFLAGS_COMPILE = "-Wno-error"; USE_VULKAN = setBool vulkanSupport; }
     // optionalAttrs newer (variables finalAttrs.version);
 
   build-system = [ setuptools ] ++ optionals newer [ cmake ninja numpy packaging six ];
@@ -166,6 +179,8 @@ buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
     cudaCapabilities = if cudaSupport then cudaPackages.flags.cudaCapabilities else [ ];
     # A derivation, not its name.
     blasProvider = blas.provider;
+    # Of the torch in the package set.
+    tests.cudaAvailable = runCommand "torch-cuda-available" { } "";
   };
 
   meta = {

@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:d88ff309024cabae76b8a8c9deae66e578faed189e2a4aa871fcd4bc3cc77478
+# Digest of this file, with zeros in place of it: sha256:04bd56e4f073e267b6cd07afb9db794133d1868562c0ffda08f101110f96af07
 
 { pkgs ? import <nixpkgs> {}
 
@@ -114,6 +114,8 @@ in
     blasProvider = "cublas";
     # Packages that are built with torch compile for these. torch's own list is that of nixpkgs.
     cudaCapabilities = [ gpuArchSM ];
+    # Those of nixpkgs test the torch of its package set, which they would compile.
+    tests = { };
   };
 
   meta = (oldAttrs.meta or {}) // {

@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:afcb5f34850ec098ece5f04d028f5348a35f50e4ba6c72b8f59b2a03c03dc912
+# Digest of this file, with zeros in place of it: sha256:4ed5c9a28abc8fd958eabc3546210aafcb2ee698a448ebcc6313d29918683a76
 
 { pkgs ? import <nixpkgs> {}
 
@@ -91,6 +91,8 @@ in
     blasProvider = "cublas";
     # Packages that are built with torch compile for these. torch's own list is that of nixpkgs.
     cudaCapabilities = [ gpuArchSM ];
+    # Those of nixpkgs test the torch of its package set, which they would compile.
+    tests = { };
   };
 
   meta = (oldAttrs.meta or {}) // {

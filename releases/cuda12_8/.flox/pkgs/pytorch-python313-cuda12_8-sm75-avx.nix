@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:104c6bc425091b8b9f498337d10d2b183fb6092ec49a76360f1de33530041ae8
+# Digest of this file, with zeros in place of it: sha256:f42a97eb906a3a44212b3e36b38b481b9de1cd453ca235cfebc0179b19798ee2
 
 { pkgs ? import <nixpkgs> {}
 
@@ -102,6 +102,8 @@ in
     blasProvider = "cublas";
     # Packages that are built with torch compile for these. torch's own list is that of nixpkgs.
     cudaCapabilities = [ gpuArchSM ];
+    # Those of nixpkgs test the torch of its package set, which they would compile.
+    tests = { };
   };
 
   meta = (oldAttrs.meta or {}) // {

@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:29da2ff96c87f0d9311d7e4af516e18200660457c485ffc3d03793d1e2f6ced4
+# Digest of this file, with zeros in place of it: sha256:473f2bea8969d52369448e3b4621400bcbdd768f452c8ccd124338d1bc255c43
 
 { pkgs ? import <nixpkgs> {}
 
@@ -91,6 +91,8 @@ in
     blasProvider = "cublas";
     # Packages that are built with torch compile for these. torch's own list is that of nixpkgs.
     cudaCapabilities = [ gpuArchSM ];
+    # Those of nixpkgs test the torch of its package set, which they would compile.
+    tests = { };
   };
 
   meta = (oldAttrs.meta or {}) // {

@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:e96458268fd6d7d1f627252f704af7f09f3fc66eaf7772659ce759cdd2b8cd9b
+# Digest of this file, with zeros in place of it: sha256:398254cdcf787b9b00e80b43d56a7b4920f72158bc51245e4ef242ac79638f16
 
 { pkgs ? import <nixpkgs> {}
 
@@ -91,6 +91,8 @@ in
     blasProvider = "cublas";
     # Packages that are built with torch compile for these. torch's own list is that of nixpkgs.
     cudaCapabilities = [ gpuArchSM ];
+    # Those of nixpkgs test the torch of its package set, which they would compile.
+    tests = { };
   };
 
   meta = (oldAttrs.meta or {}) // {

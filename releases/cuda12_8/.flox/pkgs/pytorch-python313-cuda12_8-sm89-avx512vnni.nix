@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:ab32eade1fb80245f446b02927126490075058056702708445db9f9570365139
+# Digest of this file, with zeros in place of it: sha256:a46f41c3ccc82800d079d26b3ad23bacb2b80bad2363487492bb00044d9ae418
 
 { pkgs ? import <nixpkgs> {}
 
@@ -91,6 +91,8 @@ in
     blasProvider = "cublas";
     # Packages that are built with torch compile for these. torch's own list is that of nixpkgs.
     cudaCapabilities = [ gpuArchSM ];
+    # Those of nixpkgs test the torch of its package set, which they would compile.
+    tests = { };
   };
 
   meta = (oldAttrs.meta or {}) // {

@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:d5a4c230e3d2646afa8922d6dd48114489c86d931482a7aa3de2ff24d2f1859d
+# Digest of this file, with zeros in place of it: sha256:12495e89c8d2da9a801b0225f3dbf0ea51cad091b2e59f9de787df702839c1c0
 
 { pkgs ? import <nixpkgs> {}
 
@@ -91,6 +91,8 @@ in
     blasProvider = "cublas";
     # Packages that are built with torch compile for these. torch's own list is that of nixpkgs.
     cudaCapabilities = [ gpuArchSM ];
+    # Those of nixpkgs test the torch of its package set, which they would compile.
+    tests = { };
   };
 
   meta = (oldAttrs.meta or {}) // {
