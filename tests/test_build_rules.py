@@ -254,7 +254,9 @@ HASHES = [
     f"            got:    {B}",
 ]
 GONE = "cannot build on 'ssh://thor': error: cannot connect to 'thor': no route"
-MACHINES = ["Failed to find a machine for remote build!"] * 300
+MACHINES = [
+    record(action="msg", level=0, msg="Failed to find a machine for remote build!").decode()
+]
 NO_MACHINE = (
     "error: a 'aarch64-linux' with features {} is required to build '/nix/store/x.drv', but"
 )
@@ -290,8 +292,8 @@ UNKNOWN = "nvcc fatal   : Unsupported gpu architecture 'compute_50'"
         # but one of Nix itself does, until another builder takes the build.
         ([NOT_THERE, *["later"] * 300], "not-there"),
         ([*HASHES, *["later"] * 100], "hash-mismatch"),
-        ([GONE, *MACHINES, NO_MACHINE], "builder-unreachable"),
-        ([GONE, *MACHINES, "Running phase: unpackPhase", *["compiling"] * 300], ""),
+        ([GONE, *MACHINES * 300, NO_MACHINE], "builder-unreachable"),
+        ([GONE, *MACHINES * 300, "Running phase: unpackPhase", *["compiling"] * 300], ""),
         ([KILLED, "Running phase: buildPhase"], ""),
     ],
 )  # fmt: skip

@@ -196,10 +196,10 @@ def test_a_variant_is_not_built_on_a_cpu_that_cannot_run_it(changed: World) -> N
     """The build runs what it has compiled; it would end with an illegal instruction."""
     path = changed.root / "matrix.toml"
     cpu = matrix_reader.load(changed.root).cpus["avx512bf16"]
-    old = f"cpuinfo = {json.dumps(list(cpu.cpuinfo))}"
-    head, table, tail = path.read_text().partition("[cpu.avx512bf16]")
-    tail = tail.replace(old, f"cpuinfo = {json.dumps([*cpu.cpuinfo, 'future_isa'])}", 1)
-    path.write_text(head + table + tail)
+    table = "\n[cpu.avx512bf16]\ncpuinfo = "
+    old = f"{table}{json.dumps(list(cpu.cpuinfo))}\n"  # where this machine lacks its flags
+    text = path.read_text().replace(old, "")
+    path.write_text(f"{text}{table}{json.dumps([*cpu.cpuinfo, 'future_isa'])}\n")
     wanted = ("cpu-avx512bf16", "--dry-run")
     done = changed.build(*wanted)
     assert done.returncode == 2

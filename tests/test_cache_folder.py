@@ -31,7 +31,7 @@ GROUP = grp.getgrgid(os.getgid()).gr_name
 
 
 def with_cache(folder: str) -> Matrix:
-    old = "cuda_host_flags = false "
+    old = "max_jobs = 32\n"
     assert old in TEXT
     return matrix_reader.parse(TEXT.replace(old, f'cache = "{folder}"\n{old}', 1))
 
@@ -155,7 +155,7 @@ def test_what_keeps_builds_from_using_the_folder(folder: Path) -> None:
 
 
 def test_the_plan_says_whether_the_folder_is_used(project: Project) -> None:
-    line = "cuda_host_flags = false "
+    line = "max_jobs = 32\n"
     project.edit("matrix.toml", line, f'cache = "/nonexistent/cache"\n{line}')
     env = dict.fromkeys(("https_proxy", "HTTPS_PROXY"), "http://127.0.0.1:9")  # nothing answers
     env |= {"NIX_CONFIG": "download-attempts = 1"}

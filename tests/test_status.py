@@ -172,6 +172,14 @@ def test_a_wrong_selection_is_an_error(still: Project, packages: str, says: str)
     assert says in " ".join(done.stderr.split())
 
 
+def test_nothing_that_failed_is_nothing_to_build(still: Project) -> None:
+    done = still.invoke("build", "failed")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "nothing to build: no package has the state failed\n",
+    )
+
+
 @pytest.mark.usefixtures("status")
 def test_build_takes_what_failed_or_is_not_built(fleet: Project) -> None:
     def ids(patterns: str) -> set[str]:
