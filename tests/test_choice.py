@@ -440,6 +440,17 @@ def test_releases_that_have_nothing_for_a_gpu_are_named_with_the_reason() -> Non
     assert rejected["release cuda12_8"] == "needs driver 570.26 or newer; found 550.54.15"
 
 
+def test_what_does_not_run_is_named_with_the_reason() -> None:
+    for cpu, reason in (
+        ("ivy", "the CPU lacks avx2, fma, f16c"),
+        ("nehalem", "the CPU lacks avx2"),
+    ):
+        rejected = dict.fromkeys(why for _, why in first(f"{cpu} | 8.6 | 580.95.05 | ")[0].rejected)
+        assert any(why.startswith(reason) for why in rejected)
+    unknown = replace(machine_of("zen4 | 8.6 | 580 | |")[0], cpu=Processor(flags=""))
+    assert any("flags are unknown" in why for _, why in choose(MATRIX, unknown).rejected)
+
+
 def test_remarks_on_a_machine() -> None:
     row = "haswell | GRID V100-16C=7.0 A100 MIG 1g.10gb=8.0 | 581.29 | 13.0 WSL"
     remarks = " ".join(first(row)[0].remarks)

@@ -67,6 +67,10 @@ WRONG = [
         replace(NEWEST, arch_list=("sm_80", "compute_80")),
         H100, "works, but", "PTX, which the driver compiles", "torch==2.15.0",
     ),
+    (  # no driver compiles PTX of a newer CUDA than its own
+        replace(NEWEST, version="2.8.0", cuda="12.8", arch_list=("sm_80", "compute_80")),
+        "zen4 | H100=9.0 | 535.183.01 | |", "wrong", "needs driver 570.26 or newer", "2.14.1",
+    ),
     (
         NEWEST, "zen4 | V100=7.0 H100=9.0 | 580.95.05 | |",
         "works, but", "no code for V100", "torch==2.14.1",

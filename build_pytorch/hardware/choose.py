@@ -167,20 +167,13 @@ def _code(verdict: BuildVerdict, machine: Machine) -> str:
 def _update(running: Running, ready: list[AvailableBuild], machine: Machine, person: Person) -> str:
     """Return which driver makes a better build possible, or an empty text."""
     newest = replace(machine, driver="9999", cuda="99.9", is_wsl=False)
-    verdicts = [judge(it, newest, person.python) for it in ready if it.cuda]
-    better = [
-        it for it in verdicts if it.runs and _worth(it, machine) > _worth(running[0], machine)
-    ]
-    if not better:
+    later = _ranked([judge(it, newest, person.python) for it in ready], newest, person)[0]
+    after, before = ((it.serves(machine), order(it.build.version)) for it in (later, running[0]))
+    if after <= before:
         return ""
-    later = _ranked(better, newest, person)
-    build, gpus = later[0].build, later[0].used(machine)
+    build, gpus = later.build, later.used(machine)
     last = max(gpus, key=lambda gpu: numbers(needed_driver(build, gpu)))
     return f"{driver_words(build, last, machine)} runs `{build.install(person.tools)}`"
-
-
-def _worth(verdict: BuildVerdict, machine: Machine) -> tuple[object, ...]:
-    return verdict.serves(machine), order(verdict.build.version)
 
 
 def _why_unused(running: Running, ready: list[AvailableBuild], machine: Machine) -> str:
@@ -191,21 +184,14 @@ def _why_unused(running: Running, ready: list[AvailableBuild], machine: Machine)
         if gpu.index in running[0].gpus:
             continue
         alone, capability = replace(machine, gpus=(gpu,)), gpu.capability or ""
-        builds = [build for build in ready if build.cuda]
-        verdicts = [judge(build, alone) for build in builds]
+        verdicts = [judge(build, alone) for build in ready if build.cuda]
         if any(verdict.runs for verdict in verdicts):
             return f"{gpu.name} stays unused: no build that runs has code for all GPUs"
-        fitting = [it for it in builds if capability and it.fit(capability)]
-        oldest = min(fitting, key=lambda it: numbers(needed_driver(it, gpu)), default=None)
-        why = (
-            "; ".join(judge(oldest, alone).obstacles)
-            if oldest
-            else (
-                f"nobody publishes code for {capability or 'an unknown capability'}; a GPU of 7.5 "
-                "(Turing) or newer runs the newest PyTorch"
-            )
-        )
-        return f"{gpu.name} stays unused: {why}"
+        fitting = [it for it in verdicts if capability and it.build.fit(capability)]
+        oldest = min(fitting, key=lambda it: numbers(needed_driver(it.build, gpu)), default=None)
+        why = f"nobody publishes code for {capability or 'an unknown capability'}; a GPU of 7.5 "
+        why += "(Turing) or newer runs the newest PyTorch"
+        return f"{gpu.name} stays unused: {'; '.join(oldest.obstacles) if oldest else why}"
     return ""
 
 

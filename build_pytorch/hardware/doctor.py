@@ -59,10 +59,8 @@ def ask(python: str) -> tuple[str, InstalledTorch]:
     found = shutil.which(name)
     if found is None:
         raise BuildPytorchError(f"{name}: no such program; name the Python that has torch")
-    path, text = (
-        str(Path(found).absolute()),
-        files.read_named(Path(installed_torch.__file__)).decode(),
-    )
+    path = str(Path(found).absolute())
+    text = files.read_named(Path(installed_torch.__file__)).decode()
     with ProgressLine(f"importing the torch of {path}", 0) as progress:
         ran = process.start([path, "-"], stdin=text).finish(_SECONDS, progress.at)
     first, _, second = ran.stdout.partition("\n")
