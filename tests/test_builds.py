@@ -183,7 +183,7 @@ def test_what_a_build_needs_and_the_machine_has_not_stops_before_it_begins(
     changed: World,
 ) -> None:
     changed.project.edit("matrix.toml", "disk = 0.01", "disk = 60000")
-    changed.project.edit("matrix.toml", "job_memory = 0.01", "job_memory = 5000")
+    changed.project.edit("matrix.toml", "job_memory = 1", "job_memory = 5000")
     done = changed.build("sm90-avx2", "--dry-run")
     assert done.returncode == 2
     said = unfolded(done.stderr)

@@ -84,7 +84,7 @@ def test_another_pytorch_evaluates_on_the_newer_expression(tmp_path: Path) -> No
     text = text[:start] + text[text.index("[release.cuda13_2_py313]") :]
     text = text.replace('version = "2.13.0", source = "nixpkgs"', OVERLAY)
     rule = next(rule for rule in known_hardware.load().raw["rule"] if rule["id"] == "cupti-paths")
-    text = matrix_editor.with_table(text, ("rule", 0), rule, ("rule", 0))
+    text = matrix_editor.with_table(text, ("rule", 0), rule)
     matrix = matrix_reader.parse(text)
     texts = write_recipes(tmp_path, matrix)
     result = verification.verify(matrix, tmp_path, only=["evaluation", "hooks"])

@@ -56,7 +56,7 @@ def test_a_wrapper_compiles_nccl_for_a_gpu_that_its_pin_leaves_out(tmp_path: Pat
     text = (project.root / "matrix.toml").read_text()
     of_pin = ("pin", "february_2026", "facts")
     facts = known_hardware.load().raw["pin"]["february_2026"]["facts"]
-    text = matrix_editor.with_new_table(text, of_pin, facts)
+    text = matrix_editor.with_table(text, of_pin, facts)
     place = (*of_pin, "cuda_sets", "cudaPackages_13_0", "capabilities")
     text = matrix_editor.with_values(text, {place: ["10.0", "12.0"]})
     (project.root / "matrix.toml").write_text(text)

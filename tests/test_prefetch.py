@@ -397,7 +397,7 @@ def test_a_source_that_cannot_be_fetched_is_one_line(
     if break_it == "missing tarball":
         (pin,) = matrix_reader.parse(TEXT).pins.values()
         facts = {**pin_facts.table(pin), "rev": NEW_PIN, "facts": {"of": NEW_PIN}}
-        text = matrix_editor.with_new_table(TEXT, ("pin", "early_2026"), facts)
+        text = matrix_editor.with_table(TEXT, ("pin", "early_2026"), facts)
     with pytest.raises(ToolError) as caught:
         taken(text, only)
     assert says in str(caught.value)

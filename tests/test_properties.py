@@ -96,7 +96,7 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
     release["cuda"]["package_set"] = draw(st.sampled_from(["cudaPackages_13", "cudaPackages_13_0"]))
     release["build"] |= {
         "max_jobs": draw(st.integers(1, 1024)),
-        "job_memory": draw(st.floats(0.5, 64)),
+        "job_memory": draw(st.floats(1, 64)),
     }
     if draw(st.booleans()):
         del release["build"]["cpu_only"]

@@ -16,7 +16,7 @@ from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.base.versions import in_range
 from build_pytorch.generate import recipes
 from build_pytorch.hardware.own_builds import group_lines
-from build_pytorch.matrix import matrix_editor, matrix_reader, rules
+from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader, rules
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select, session_ids
 from build_pytorch.matrix.tables import Condition
@@ -258,7 +258,7 @@ def test_the_rules_of_the_project_have_no_problem(tmp_path: Path) -> None:
         ),
         (
             WHOLE + rule("x", 'when.cpu = ["avx"]', 'effect.environment = { USE_X = "$(id)" }'),
-            "allowed: a value of letters",
+            "allowed: words of letters",
         ),
         (
             WHOLE + rule("x", 'when.cpu = ["avx"]', 'effect.cmake_flags = ["-DX=a b"]'),
@@ -577,3 +577,88 @@ def test_a_blas_that_cannot_be_is_refused_in_one_line(
 def test_mkl_needs_allow_unfree() -> None:
     edits = ((CPU_ONLY, f'{CPU_ONLY}blas = "mkl"\n'), ('config = ["allowUnfree"]', "config = []"))
     assert '"mkl" with allowUnfree in nixpkgs.config' in error_of(edited(*edits))
+
+
+# --- mistakes that would pass silently ---
+
+OF_TORCHVISION = "sha256-oktJHcT6T4f58pUO+HSBpbyS1ISH3zDlTsXQh6PcMy4="
+OF_TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            "",
+            '[cpu.avx512]\ncpuinfo = ["avx512f"]',
+            "also avx512dq, avx512vl, avx512bw, fma: its fl",
+        ),
+        ("", '[cpu.avx2]\ncpuinfo = ["avx2", "f16c"]', "also fma: its flags need them"),
+        ("", '[cpu.armv9]\ncpuinfo = ["sve"]', "also sve2: its flags"),
+        ("", '[cpu.avx2]\nflags = ["-march=x86-64-v3"]', "also bmi2: its flags"),
+        (
+            "",
+            '[gpu.sm120]\nfirst_cuda = "12.0"',
+            'found "12.0"; allowed: 12.8 or newer',
+        ),
+        ("", '[gpu.sm120]\ndriver = "525.60"', 'driver: found "525.60"; allowed: 570.26 or newer'),
+        ("", '[gpu.sm61]\nlast_cuda = "13.0"', 'last_cuda: found "13.0"; allowed: 12.9 or older'),
+        ("submodules = true", "submodules = false", "does not compile without its submodules"),
+        (OF_TORCHVISION, OF_TORCH, "the hash of pytorch/pytorch v2.10.0"),
+        ("job_memory = 5 ", "job_memory = 0.9 ", "found 0.9 for GPU variants; allowed: 1 or more"),
+        ('"sm61"', '"sm130"', "or add its table:"),
+    ],
+)
+def test_a_mistake_that_would_pass_silently_is_an_error(old: str, new: str, says: str) -> None:
+    text = SHORT.replace(old, new, 1) if old else f"{SHORT}\n{new}\n"
+    assert text != SHORT
+    (line,) = [line for line in error_of(text).split("\n") if line.startswith("matrix.toml:")]
+    assert says in line
+
+
+def test_a_version_that_moved_with_the_old_hash_is_an_error() -> None:
+    before, mark, after = SHORT.partition("[release.cuda13_0.torch]")
+    torch, end, rest = after.partition("\n\n")
+    torch = torch.replace("2.10.0", "2.10.1")
+    text = before + mark + torch + end + rest
+    assert "the hash of pytorch/pytorch v2.10.0" in error_of(text)
+
+
+def test_a_row_of_the_matrix_replaces_single_known_values() -> None:
+    text = f'{SHORT}\n[gpu.sm120]\nfamily = "Own"\n[[rule]]\nid = "cccl-headers"\nreason = "ours"\n'
+    matrix, known = matrix_reader.parse(text), known_hardware.load()
+    assert matrix.gpus["sm120"].family == "Own"
+    assert matrix.gpus["sm120"].hosts == known.gpu["sm120"].hosts
+    (own,) = [rule for rule in matrix.rules if rule.id == "cccl-headers"]
+    (theirs,) = [rule for rule in known.rule if rule.id == "cccl-headers"]
+    assert (own.reason, own.effect, own.when) == ("ours", theirs.effect, theirs.when)
+    assert "sm35" not in matrix.gpus, "only what groups or the file name"
+
+
+def test_a_gpu_and_an_isa_that_nobody_knows_are_a_table_of_five_lines() -> None:
+    offered = error_of(SHORT.replace('"sm61"', '"sm130"', 1)).split("\n")
+    table = "\n".join(line.strip() for line in offered if line.startswith("  "))
+    assert len(table.split("\n")) == 5
+    text = SHORT.replace('gpu = ["sm61"]', 'gpu = ["sm130"]').replace('"avx", "avx2"]', '"new"]')
+    offered = error_of(text).split("\n")
+    rows = "\n".join(line.strip() for line in offered if line.startswith("  "))
+    rows = rows.replace("[cpu", "\n[cpu").replace("-mFLAG", "-mavx").replace('["FLAG"]', '["avx"]')
+    rows = rows.replace('first_cuda = "13.0"', 'first_cuda = "12.0"')
+    ids = {variant.id for variant in matrix_reader.parse(f"{text}\n{rows}\n").variants}
+    assert "cuda12_8/sm130-new" in ids
+
+
+@needs_nix
+def test_compiler_flags_for_all_gpu_recipes_are_one_rule(tmp_path: Path) -> None:
+    flags = '{ NVCC_APPEND_FLAGS = "-Xfatbin -compress-all", NIX_CXXFLAGS_COMPILE = "-O3" }'
+    text = SHORT + rule("flags", 'when.kind = ["gpu"]', f"effect.environment = {flags}")
+    matrix = matrix_reader.parse(text)
+    variants = [by_id(matrix, "cuda13_0/sm90-avx2"), by_id(matrix, "cuda13_0/cpu-avx2")]
+    write_recipes(tmp_path, matrix)
+    has = ['"-Xfatbin -compress-all"' in (tmp_path / v.path).read_text() for v in variants]
+    assert has == [True, False]
+    only = ["text", "syntax", "evaluation", "hooks"]
+    result = verification.verify(matrix, tmp_path, variants=variants, only=only)
+    assert [(f.check, f.found) for f in result.findings] == []
+    wrong = rule("x", 'when.kind = ["gpu"]', 'effect.environment = { CXXFLAGS = "-O3" }')
+    assert "for flags NIX_CXXFLAGS_COMPILE or NVCC_APPEND_FLAGS" in error_of(SHORT + wrong)

@@ -117,7 +117,8 @@ def prepare(project: Project, *, checks: str = "false", allows_this_cpu: bool = 
         rf'\1\nsha256 = "{model(checks)[1]}"\nsha256_of = "\2"',
         path.read_text(),
     )
-    text = re.sub(r"\b(disk|job_memory|reserved_memory) = [\d.]+", r"\1 = 0.01", text)
+    text = re.sub(r"\b(disk|reserved_memory) = [\d.]+", r"\1 = 0.01", text)
+    text = re.sub(r"\bjob_memory = [\d.]+", "job_memory = 1", text)
     path.write_text(_allowing_this_cpu(text) if allows_this_cpu else text)
     for phase in ("phase2", "phase3", "phase4", "phase5"):
         done = project.invoke(phase)
@@ -131,7 +132,8 @@ def _allowing_this_cpu(text: str) -> str:
     here = next(line for line in lines if line.startswith(("flags", "Features"))).split()[2:]
     for key, cpu in matrix_reader.parse(text).cpus.items():
         if cpu.platform.startswith(platform.machine()) and not set(cpu.cpuinfo) <= set(here):
-            text += f"\n[cpu.{key}]\ncpuinfo = {json.dumps(here[:1])}\n"
+            flags = 'flags = ["-mtune=generic"]\nmacros = []\n'
+            text += f"\n[cpu.{key}]\ncpuinfo = {json.dumps(here[:1])}\n{flags}"
     return text
 
 

@@ -191,9 +191,10 @@ def _name(text: str) -> str:
 
 
 def _word(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_/][A-Za-z0-9_.+=/:-]*", text):
+    """Return words of a shell as one; quoted if there are several. Raises TemplateError."""
+    if not re.fullmatch(r"[A-Za-z0-9_.,+=/:-]+( [A-Za-z0-9_.,+=/:-]+)*", text):
         raise TemplateError(f"not a word for use in shell: {text!r}")
-    return text
+    return f'"{text}"' if " " in text else text
 
 
 def _file(text: str) -> str:
@@ -236,7 +237,7 @@ _QUOTES: Final[dict[str, Callable[[str], str]]] = {
     "attribute": quoting.attribute,
     "comment": _one_line,  # a line break would begin code
     "name": _name,  # a name or number in code
-    "word": _word,  # an unquoted word in shell
+    "word": _word,  # one argument in shell
     "path": _path,  # a relative path in Nix code
     "file": _file,  # the same of another folder, with ../ or ./ before it
     "source": str,  # Nix code that a template has produced

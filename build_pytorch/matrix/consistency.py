@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from build_pytorch.base.errors import near_miss
-from build_pytorch.base.versions import numbers
-from build_pytorch.matrix import release_consistency, rules
+from build_pytorch.base.versions import numbers, order
+from build_pytorch.matrix import cpu_flags, known_hardware, release_consistency, rules
 from build_pytorch.matrix.field_types import Fault, Trail, listed, quoted, wrong
 from build_pytorch.matrix.hashed_sources import FAKE, sources
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
@@ -85,6 +85,10 @@ def contradictions(spec: MatrixFile) -> Iterator[Fault]:
     """Yield contradictions inside the tables of a file that has all keys that it names."""
     for key, gpu in spec.gpu.items():
         yield from _below(("gpu", key), _gpu(key, gpu))
+    for key, cpu in spec.cpu.items():
+        if missing := [flag for flag in cpu_flags.required(cpu.flags) if flag not in cpu.cpuinfo]:
+            allowed = f"also {', '.join(missing)}: its flags need them, or a CPU stops (SIGILL)"
+            yield ("cpu", key, "cpuinfo"), wrong(quoted(list(cpu.cpuinfo)), allowed)
     yield from _levels(spec)
     yield from _pins(spec)
     yield from _rules(spec)
@@ -103,6 +107,14 @@ def _gpu(key: str, gpu: GpuArchitecture) -> Iterator[Fault]:
     if gpu.codegen_base and numbers(gpu.codegen_base)[0] != numbers(gpu.capability)[0]:
         allowed = f"a capability of the major version of {gpu.capability}"
         yield ("codegen_base",), wrong(quoted(gpu.codegen_base), allowed)
+    known = known_hardware.of_capability(gpu.capability) or gpu
+    for field in ("first_cuda", "driver"):
+        least, own = getattr(known, field), getattr(gpu, field)
+        if least and own and order(own) < order(least):
+            yield (field,), wrong(quoted(own), f"{least} or newer, as {gpu.capability} needs")
+    if known.last_cuda and order(gpu.last_cuda or "99") > order(known.last_cuda):
+        found = quoted(gpu.last_cuda or "")
+        yield ("last_cuda",), wrong(found, f"{known.last_cuda} or older for {gpu.capability}")
 
 
 def _levels(spec: MatrixFile) -> Iterator[Fault]:
@@ -133,12 +145,30 @@ def _pins(spec: MatrixFile) -> Iterator[Fault]:
     for source in sources(spec.release, spec.pin, spec.patch, {}):
         if source.hash == FAKE:
             yield source.trail, wrong("a fake hash", "the hash of the real source")
+    yield from _shared_hashes(spec)
     revisions: dict[str, str] = {}
     for key, pin in spec.pin.items():
         first = revisions.setdefault(pin.rev, key)
         if first != key:
             found = f"the revision of pin.{first}"
             yield ("pin", key, "rev"), wrong(found, "each revision once, with one set of facts")
+
+
+def _shared_hashes(spec: MatrixFile) -> Iterator[Fault]:
+    """The hash of a source is of no other repository and of no other revision."""
+    of = {known.hash: (known.repository, known.rev) for known in known_hardware.load().source}
+    for source in sources(spec.release, spec.pin, spec.patch, {}):
+        fetched = (source.table.address, source.taken_for)
+        address, revision = of.setdefault(source.hash, fetched)
+        is_same = (_name(address), revision) == (_name(fetched[0]), fetched[1])
+        if source.hash and not is_same:
+            found = f"{quoted(source.hash)}, the hash of {address} {revision}"
+            yield source.trail, wrong(found, "a hash of its own; `invoke prefetch` takes it")
+
+
+def _name(address: str) -> str:
+    """Return the last part of an address: a fork has the name of its repository."""
+    return address.rpartition("/")[2]
 
 
 def unknown_pins(spec: MatrixFile) -> Iterator[Fault]:

@@ -116,9 +116,19 @@ DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/", _PATH)]
 Flag = Annotated[str, like("-m[a-z0-9][A-Za-z0-9=+._-]*", "a machine flag of gcc, like -mavx2")]
 _OPTION: Final = "-D[A-Za-z][A-Za-z0-9_]*=[A-Za-z0-9][A-Za-z0-9_.+/-]*"
 CmakeFlag = Annotated[str, like(_OPTION, "a CMake option such as -DUSE_X=OFF")]
-Variable = Annotated[str, like("[A-Z][A-Z0-9_]*", "an environment variable such as USE_CUDNN")]
-_WORDS: Final = "[A-Za-z0-9][A-Za-z0-9_.+=/:-]*"
-Setting = Annotated[str, like(_WORDS, "a value of letters, digits and _.+=/:- without spaces")]
+_SET_BY_RECIPES: Final = (
+    "CXXFLAGS|CFLAGS|CUDAFLAGS|NIX_CFLAGS_COMPILE|MAX_JOBS|NIX_BUILD_CORES|PATH"
+)
+_VARIABLE: Final = (
+    "a variable such as USE_CUDNN that recipes do not set; "
+    "for flags NIX_CXXFLAGS_COMPILE or NVCC_APPEND_FLAGS"
+)
+Variable = Annotated[str, like(f"(?!({_SET_BY_RECIPES})$)[A-Z][A-Z0-9_]*", _VARIABLE)]
+_SETTING: Final = "-{0,2}[A-Za-z0-9][A-Za-z0-9_.,+=/:-]*"
+Setting = Annotated[
+    str,
+    like(f"{_SETTING}( {_SETTING})*", "words of letters, digits and _.,+=/:- with single spaces"),
+]
 _BOUND: Final = r"(==|<=|>=|<|>)[0-9]{1,4}(\.[0-9]{1,4}){0,2}"
 Range = Annotated[str, like(f"{_BOUND}(, ?{_BOUND})*", "bounds of a version such as >=12.8, <13.0")]
 _DATE: Final = "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"

@@ -19,7 +19,7 @@ from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.source_tables import Patch, Pin
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Rule
 
-_FILES: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch", "other")
+_FILES: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch", "source", "other")
 OURS: Final = frozenset({"names", "arm_only", "products", "differs"})
 """Keys of GPU architectures and ISAs that matrix.toml does not have."""
 OF_CUDA: Final = ("driver", "source", "checked")
@@ -94,6 +94,16 @@ class KnownCuda(msgspec.Struct, frozen=True, kw_only=True):
     checked: ft.Date
 
 
+class KnownSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A source tree whose hash is known."""
+
+    repository: str
+    rev: ft.Rev
+    hash: ft.NoSri
+    source: ft.Origin
+    checked: ft.Date
+
+
 class OtherVendor(msgspec.Struct, frozen=True, kw_only=True):
     """A vendor of GPUs that no recipe uses."""
 
@@ -111,6 +121,7 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     pin: dict[ft.Key, Pin]
     rule: tuple[Rule, ...]
     patch: dict[ft.Key, Patch]
+    source: tuple[KnownSource, ...]
     other: dict[str, OtherVendor]
     raw: dict[str, Any] = {}  #: the tables as they are written
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -12,9 +11,8 @@ import tomlkit
 
 from build_pytorch.base import file_plan
 from build_pytorch.base.file_plan import Action, Change
-from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix import matrix_reader, toml_lines
 from build_pytorch.matrix.field_types import Trail
-from build_pytorch.matrix.matrix_reader import TomlLines
 
 Value = str | bool | list[str] | dict[str, str] | None
 """A value of matrix.toml; None removes the key."""
@@ -68,35 +66,13 @@ def with_values(text: str, values: Mapping[Trail, Value]) -> str:
     return tomlkit.dumps(document)
 
 
-def with_table(text: str, header: Trail, values: Mapping[str, Any], place: Trail) -> str:
-    """Return the text with a table after the table `place`, or else at the end.
+def with_table(text: str, header: Trail, values: Mapping[str, Any]) -> str:
+    """Return the text with a table in place of the one of its name, or at the end.
 
-    It is written as `place` is: below a header, or in one line of the table above. A number at the
-    end of `header` makes it an element of an array of tables.
+    A number at the end of `header` adds an element to an array of tables.
     """
-    found = TomlLines(text).span(place)
-    new, gap = block(header, values), "\n"
-    if found and isinstance(header[-1], str) and not text.startswith("[", found[0]):
-        new, gap = f"{_key(header[-1])} = {_value(dict(values))}\n", ""
-    if found is None:
-        return f"{text.rstrip()}\n\n{new}"
-    end = found[1]
-    return f"{text[:end]}\n{gap}{new}{text[end:].removeprefix(chr(10))}"
-
-
-def without_table(text: str, header: Trail) -> str:
-    """Return the text without a table and what is above it as a comment; other tables stay."""
-    for start, end in reversed(TomlLines(text).runs(header)):
-        before = re.sub(r"(?m)(^(#.*)?\n)+\Z", "", text[:start])
-        text = f"{before}\n{text[end:].lstrip(chr(10))}" if before else text[end:].lstrip()
-    return text
-
-
-def with_new_table(text: str, header: Trail, values: Mapping[str, Any]) -> str:
-    """Return the text with a table that has these values only; it is added where it is missing."""
-    if not (found := TomlLines(text).span(header)):
-        return with_table(text, header, values, header[:-1])
-    return f"{text[: found[0]]}{block(header, values).rstrip()}{text[found[1] :]}"
+    is_new = header[-1] == 0
+    return toml_lines.with_table(text, () if is_new else header, block(header, values))
 
 
 def block(header: Trail, values: Mapping[str, Any]) -> str:

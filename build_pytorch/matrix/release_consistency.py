@@ -29,6 +29,9 @@ from build_pytorch.matrix.tables import Group, MatrixFile, Release
 _DRIVERS: Final = {12: 525, 13: 580}
 """Oldest Linux driver of each CUDA major (NVIDIA, CUDA compatibility, minor version floors)."""
 
+_LEAST_JOB_MEMORY: Final = 1
+"""GiB of one compile job; measured on PyTorch 2.6 with CUDA 13."""
+
 _LAST_SETUP_PY: Final = "20260720"
 _SCIKIT_BUILD: Final = "2.14"
 """The day on which setup.py left PyTorch's main (pytorch pull request 189758), and the first
@@ -56,6 +59,14 @@ def contradictions(spec: MatrixFile, release: Release) -> Iterator[Fault]:
         found = f"{quoted(release.nixpkgs.pin)}, whose revision nixpkgs.retired lists"
         yield ("nixpkgs", "pin"), wrong(found, "any other pin")
     yield from _sources(release, pin)
+    has_gpus = any(group.kind == "gpu" for group in release.group)
+    if has_gpus and release.build.job_memory < _LEAST_JOB_MEMORY:
+        found = f"{release.build.job_memory} for GPU variants"
+        allowed = f"{_LEAST_JOB_MEMORY} or more: a CUDA file takes 0.6 to 4.7 GiB"
+        yield ("build", "job_memory"), wrong(found, allowed)
+    if not (release.torch.is_of_pin or release.torch.submodules):
+        allowed = "true: PyTorch does not compile without its submodules"
+        yield ("torch", "submodules"), wrong("false", allowed)
     yield from _nightly(release.torch, pin)
     if release.cuda:
         yield from _cuda(release, release.cuda, pin)

@@ -113,7 +113,7 @@ def written(text: str, key: str, pin: Pin) -> str:
         for name in (*_FIELDS, "source", "checked", "unconfirmed")
     }
     text = matrix_editor.with_values(text, changed)
-    return matrix_editor.with_new_table(text, ("pin", key, "facts"), facts)
+    return matrix_editor.with_table(text, ("pin", key, "facts"), facts)
 
 
 def _has(matrix: Matrix, pin: Pin, found: _Evaluated) -> list[str]:

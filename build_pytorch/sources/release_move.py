@@ -14,7 +14,13 @@ from msgspec import Struct, structs
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.versions import digits, is_revision, minor_version, numbers, underscored
-from build_pytorch.matrix import field_types, known_hardware, matrix_editor, matrix_reader
+from build_pytorch.matrix import (
+    field_types,
+    known_hardware,
+    matrix_editor,
+    matrix_reader,
+    toml_lines,
+)
 from build_pytorch.matrix.compatibility import compiles
 from build_pytorch.matrix.field_types import Trail, listed, misfits
 from build_pytorch.matrix.matrix_editor import Value
@@ -350,18 +356,18 @@ class ReleaseMove:
 
     def text(self) -> str:
         """Return the text of the matrix after the move. Raises MatrixError."""
-        text, place = self.matrix.text, ("pin", list(self.matrix.pins)[-1])
+        text = self.matrix.text
         for key, pin in self.pins.items():
             if key in self.matrix.pins:
                 text = pin_facts.written(text, key, pin)
             else:
-                text = matrix_editor.with_table(text, ("pin", key), pin_facts.table(pin), place)
+                text = matrix_editor.with_table(text, ("pin", key), pin_facts.table(pin))
         changes = {trail: moved.value for trail, moved in self.values.items()}
         if self.beside:
             facts = {trail: value for trail, value in changes.items() if trail[0] == "pin"}
             return self._with_release(matrix_editor.with_values(text, facts))
         for trail in [trail for trail, value in changes.items() if value == _LEFT_OUT]:
-            text = matrix_editor.without_table(text, trail)
+            text = toml_lines.without_table(text, trail)
             if not self.old.like:
                 del changes[trail]
         return matrix_editor.edited(text, changes)
@@ -372,12 +378,11 @@ class ReleaseMove:
         It has the groups of the old one, without what its CUDA does not compile for.
         """
         matrix, table, groups = self.matrix, self._table(), self._groups()
-        place = ("release", list(matrix.releases)[-1])
-        text = matrix_editor.with_table(text, self.place, table, place)
+        text = matrix_editor.with_table(text, self.place, table)
         if groups != matrix.releases[table["like"]].group:
             for group in groups:
                 header = (*self.place, "group", 0)
-                text = matrix_editor.with_table(text, header, _group_table(group), header[:3])
+                text = matrix_editor.with_table(text, header, _group_table(group))
         matrix_reader.parse(text, root=matrix.root)
         return text
 

@@ -10,8 +10,8 @@ from msgspec import structs
 from build_pytorch.base import paths
 from build_pytorch.base.versions import in_range
 from build_pytorch.matrix import rules
-from build_pytorch.matrix.matrix_reader import TomlLines
 from build_pytorch.matrix.source_tables import required_torch, version_for
+from build_pytorch.matrix.toml_lines import line_of
 from build_pytorch.verify.check import Finding
 from build_pytorch.verify.context import Context
 
@@ -31,13 +31,12 @@ def rules_agree(context: Context) -> Iterator[Finding]:
 def _rule_findings(context: Context, *, is_error: bool) -> Iterator[Finding]:
     matrix = context.matrix
     found = [p for p in rules.problems(matrix.rules, matrix.variants) if p.is_error == is_error]
-    lines = TomlLines(matrix.text if found else "")
     for problem in found:
         yield Finding(
             found=problem.found,
             expected=problem.expected,
             path=paths.MATRIX,
-            line=lines.of(("rule", matrix.rules.index(problem.rule))),
+            line=line_of(matrix.text, ("rule", matrix.rules.index(problem.rule))),
             severity="error" if is_error else "warning",
         )
 
@@ -53,13 +52,17 @@ def companion_version(context: Context) -> Iterator[Finding]:
             table = f"[release.{name}.{'.'.join(place)}]"
             found = f"{companion} {source.version} with PyTorch {torch}"
             required = required_torch(companion, source.version)
-            if required is None or release.torch.is_nightly:
+            wanted = version_for(torch, companion)
+            if (
+                required is None
+                or release.torch.is_nightly
+                or not (wanted or in_range(torch, required))
+            ):
                 expected = "a pair that build_pytorch/matrix/companion_versions.toml has"
                 finding = context.matrix_finding(table, found, expected, fix=_ADD_PAIR)
                 yield structs.replace(finding, severity="warning")
             elif not in_range(torch, required):
-                wanted = version_for(torch, companion)
-                expected = f"{companion} {wanted}" if wanted else f"no {companion}"
+                expected = f"{companion} {wanted}"
                 found += f"; it is for PyTorch {required.removeprefix('==')}"
                 yield context.matrix_finding(table, found, expected)
 
