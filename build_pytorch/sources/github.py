@@ -16,8 +16,6 @@ import requests
 from msgspec import Struct, structs
 from packaging.version import Version
 from requests.adapters import HTTPAdapter
-from urllib3.exceptions import HTTPError
-from urllib3.util.retry import Retry
 
 from build_pytorch.base import foreign_json
 from build_pytorch.base.errors import ToolError
@@ -40,6 +38,9 @@ BRANCH: Final = "nixos-unstable"
 NIGHTLY_BRANCH: Final = "nightly"
 """PyTorch's branch with one commit for each day."""
 
+_TRANSIENT: Final = (500, 502, 503, 504)
+_PART_BYTES: Final = 64
+"""Bytes of an answer between two looks at the clock: a read waits until they have arrived."""
 _CONNECT_SECONDS: Final = 10
 _ANSWER_SECONDS: Final = 30
 
@@ -50,16 +51,9 @@ class GitHub:
     def __init__(self, *, seconds: float = _ANSWER_SECONDS, backoff: float = 0.5) -> None:
         self.base = os.environ.get(API_VARIABLE, API).rstrip("/")
         self.seconds = seconds
+        self.backoff = backoff
         self.session = requests.Session()
-        retries = Retry(
-            total=3,
-            backoff_factor=backoff,
-            status_forcelist=(500, 502, 503, 504),
-            read=0,  # a server that hung once would let the user wait again
-            raise_on_status=False,
-            respect_retry_after_header=False,  # a server may ask for any number of seconds
-        )
-        self.session.mount(self.base, HTTPAdapter(max_retries=retries))
+        self.session.mount(self.base, HTTPAdapter(max_retries=3))  # of connections, not of reads
         self.session.headers["Accept"] = "application/vnd.github+json"
         self.session.headers["X-GitHub-Api-Version"] = "2022-11-28"
         token = next((t for name in TOKEN_VARIABLES if (t := os.environ.get(name))), None)
@@ -122,8 +116,12 @@ class GitHub:
     def _get(self, path: str, pick: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON
         """Return what `pick` takes out of the answer, or None if GitHub answers 404."""
         try:
-            answer, data = self._asked(path)
-        except (OSError, HTTPError, ValueError) as error:  # OSError: also those of requests
+            for pause in (self.backoff, 2 * self.backoff, 0):
+                answer, data = self._asked(path)
+                if answer.status_code not in _TRANSIENT:
+                    break
+                time.sleep(pause)
+        except (OSError, ValueError) as error:  # OSError: also those of requests
             is_late = isinstance(error, (TimeoutError, requests.Timeout))
             if is_late or "Read timed out" in str(error):
                 raise ToolError(f"{self.base} gave no answer in {self.seconds:.0f} s") from None
@@ -151,8 +149,7 @@ class GitHub:
         timeout = (_CONNECT_SECONDS, self.seconds)
         data = b""
         with self.session.get(self.base + path, timeout=timeout, stream=True) as answer:
-            # Returns what has arrived; other methods wait for a part of a certain size.
-            while part := answer.raw.read1(1 << 16, decode_content=True):
+            for part in answer.iter_content(_PART_BYTES):
                 data += part
                 if time.monotonic() > end:
                     raise TimeoutError
