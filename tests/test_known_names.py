@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import tomllib
 from typing import Any
 
 import archspec.cpu
@@ -205,3 +206,20 @@ def test_wrong_words_are_one_line(words: dict[str, str], says: str) -> None:
         described_machine(MATRIX, **words)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_show_known_says_where_each_value_is_from() -> None:
+    text = (
+        '[gpu.sm120]\ndriver = "580.65"\n[gpu.sm130]\ncapability = "13.0"\n[cpu.avx2]\nlevel = 2\n'
+    )
+    own = tomllib.loads(f'{text}[[rule]]\nid = "metal"\nreason = "ours"\n')
+    rows = {(row.kind, row.key): row for row in known_hardware.rows(own)}
+    assert rows["gpu", "sm120"].replaced == ("driver",)
+    assert "580.65" in rows["gpu", "sm120"].value
+    assert rows["gpu", "sm120"].source.endswith(", checked 2026-11-21")
+    assert (rows["gpu", "sm130"].replaced, rows["gpu", "sm130"].source) == (("capability",), "")
+    assert rows["cpu", "avx2"].replaced == (), "the value is the known one"
+    assert rows["rule", "metal"].value == "ours"
+    assert rows["gpu", "sm35"].replaced == ()
+    kinds = {kind for kind, _ in rows}
+    assert kinds == {"gpu", "cpu", "pin", "rule", "patch"}

@@ -336,6 +336,11 @@ def test_each_value_is_found_on_the_line_of_its_key_or_of_its_table(text: str) -
             assert any(key in line for key in keys), (trail, line)
 
 
+def test_an_empty_file_lacks_its_tables() -> None:
+    with pytest.raises(MatrixError, match="matrix.toml:1: pin: missing; add it"):
+        matrix_reader.parse("")
+
+
 def test_a_missing_value_is_on_the_line_of_its_table() -> None:
     text = "top = 1\n[a.b]\nx.y = 1\n[[list]]\n[[list]]\n  z = 1\n[c]\nlist = [{}]\n"
     places: dict[Trail, int] = {("a", "b", "new"): 2, ("a", "b", "x", "y"): 3, ("list", 1, "z"): 6}

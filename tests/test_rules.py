@@ -360,6 +360,7 @@ def test_arrays_are_replaced_not_added() -> None:
             'release.x.like: found "x"; allowed: the key of a release that is not like this one',
         ),
         ('\n[release.x]\nlike = "a\\nb"\n', r'release.x.like: found "a\nb"; allowed: the key of a'),
+        ('\n[release.x]\nlike = ["y"]\n', "release.x.like: found "),
         (LIKE.format(more=""), "a package of release.cuda12_8 as well; allowed: other names or"),
     ],
 )  # fmt: skip

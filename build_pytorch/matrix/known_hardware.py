@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +22,13 @@ from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Rule
 _FILES: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch", "source", "other")
 OURS: Final = frozenset({"names", "arm_only", "products", "differs"})
 """Keys of GPU architectures and ISAs that matrix.toml does not have."""
+_SHOWN: Final = {
+    "gpu": ("capability", "first_cuda", "last_cuda", "driver", "family", "hosts"),
+    "cpu": ("platform", "flags", "cpuinfo"),
+    "pin": ("rev", "torch", "python"),
+    "rule": ("reason",),
+    "patch": ("url",),
+}
 OF_CUDA: Final = ("driver", "source", "checked")
 _VENDOR: Final = re.compile(r"\b(nvidia|geforce|tesla|grid)\b|\(r\)|\(tm\)", re.IGNORECASE)
 _SUFFIX: Final = re.compile(r"[ -].*")
@@ -261,6 +268,51 @@ def load() -> KnownHardware:
     for name in _FILES:
         raw |= tomllib.loads(files.own_text(__package__, f"known/{name}.toml"))
     return msgspec.structs.replace(msgspec.convert(raw, KnownHardware), raw=raw)
+
+
+class KnownRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row that every matrix has, or that one adds, and where its values are from."""
+
+    kind: str  #: gpu, cpu, pin, rule or patch
+    key: str
+    value: str  #: the row in words
+    source: str  #: where the known values are from, with a date; empty for a row of matrix.toml
+    replaced: tuple[str, ...]  #: keys whose value is that of matrix.toml; all of an added row
+
+
+def rows(own: dict[str, Any]) -> Iterator[KnownRow]:
+    """Yield the known rows and those of a matrix, whose tables `own` are as it writes them."""
+    merged = with_known({"pin": {}, **own})
+    known = {kind: _by_key(load().raw[kind]) for kind in ("gpu", "cpu", "pin", "rule", "patch")}
+    for kind, ours in known.items():
+        theirs = _by_key(own.get(kind, {}))
+        for key, row in (ours | _by_key(merged[kind])).items():
+            base, replaced = ours.get(key, {}), theirs.get(key, {})
+            facts = [str(base[name]) for name in ("source", "checked") if name in base]
+            shown = [
+                _words(row[name]) if len(_SHOWN[kind]) == 1 else f"{name} {_words(row[name])}"
+                for name in _SHOWN[kind]
+                if row.get(name)
+            ]
+            yield KnownRow(
+                kind=kind,
+                key=key,
+                value=", ".join(shown),
+                source=", checked ".join(facts),
+                replaced=tuple(k for k, value in replaced.items() if base.get(k) != value),
+            )
+
+
+def _by_key(table: Any) -> dict[str, Any]:  # noqa: ANN401 - any value of TOML
+    """Return rows by their keys; rules by their ids."""
+    return {rule["id"]: rule for rule in table} if isinstance(table, list) else table
+
+
+def _words(value: Any) -> str:  # noqa: ANN401 - any value of TOML
+    """Return a value of a row in words."""
+    if isinstance(value, dict):
+        value = dict.fromkeys(each for values in value.values() for each in values)
+    return value if isinstance(value, str) else " ".join(map(str, value))
 
 
 def with_known(own: dict[str, Any]) -> dict[str, Any]:

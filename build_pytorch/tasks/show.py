@@ -19,7 +19,7 @@ _COLUMN = 11
 
 @command
 def show(c: Context, package: str, verbose: bool = False, json: bool = False) -> None:
-    """Show everything about one variant."""
+    """Show everything about one variant; `show known`: GPUs, ISAs, rules that need no table."""
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.base.file_plan import Tree
     from build_pytorch.generate import recipes
@@ -30,6 +30,9 @@ def show(c: Context, package: str, verbose: bool = False, json: bool = False) ->
     from build_pytorch.tasks.package_commands import commands
 
     matrix = load()
+    if package == "known":
+        _show_known(matrix, verbose=verbose, json=json)
+        return
     chosen = chosen_package(matrix, package)
     variant = chosen.variant
     state = package_states(matrix.root, [chosen])[chosen.id]
@@ -82,6 +85,23 @@ def show(c: Context, package: str, verbose: bool = False, json: bool = False) ->
             screen.command(f"  {name:<{_COLUMN}}", line)
     if not verbose:
         screen.line("`-v` adds nixpkgs, flags, reasons and sources of rules, sessions of nox")
+
+
+def _show_known(matrix: Matrix, *, verbose: bool, json: bool) -> None:
+    """Print what every matrix knows, and which values matrix.toml replaces or adds."""
+    from build_pytorch.base.console import Screen, print_json
+    from build_pytorch.matrix import known_hardware, matrix_reader
+
+    rows = list(known_hardware.rows(matrix_reader.tables(matrix.text)))
+    if json:
+        print_json(rows, sys.stdout)
+        return
+    screen = Screen(sys.stdout)
+    for row in rows:
+        own = f"; matrix.toml: {', '.join(row.replaced)}" if row.replaced else ""
+        screen.fold(f"{row.kind:<6}{row.key:<22}", f"{row.value}{own}", indent=28)
+        if verbose and row.source:
+            screen.fold(" " * 28, row.source, indent=28)
 
 
 def _facts(matrix: Matrix, package: Package, *, verbose: bool) -> Iterator[tuple[str, str]]:
