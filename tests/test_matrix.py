@@ -337,7 +337,7 @@ def test_each_value_is_found_on_the_line_of_its_key_or_of_its_table(text: str) -
 
 
 def test_an_empty_file_lacks_its_tables() -> None:
-    with pytest.raises(MatrixError, match="matrix.toml:1: pin: missing; add it"):
+    with pytest.raises(MatrixError, match=r"matrix\.toml:1: pin: missing; add it"):
         matrix_reader.parse("")
 
 
