@@ -14,7 +14,6 @@ from typing import Any, Final
 import msgspec
 
 from build_pytorch.base import files
-from build_pytorch.base.versions import digits
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.source_tables import Patch, Pin
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Rule
@@ -180,11 +179,6 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return f"a GPU of capability {capability}", capability, of_capability(capability)
         typed = self.gpu_typed(name)
         return typed and (typed[0], typed[1].capability, typed[1])
-
-    def gpu_key(self, name: str) -> str:
-        """Return the key of the architecture that a person means, or an empty text."""
-        found = self.gpu_meant(name)
-        return f"sm{digits(found[1])}" if found else ""
 
     def arm_processor(self, name: str, gpu: KnownGpu) -> str | None:
         """Return the processor beside a GPU that exists in ARM machines only, "" if unknown.

@@ -53,19 +53,14 @@ def wheels_of(torch: str, platform: str) -> tuple[OfficialWheel, ...]:
     return tuple(wheel for wheel in known if (wheel.torch, wheel.platform) == (torch, platform))
 
 
-def runs_on(wheel: OfficialWheel, capability: str) -> Literal["exact", "compatible", "ptx"] | None:
-    """Return what a wheel has for GPUs of a compute capability such as `12.1`; None for nothing.
-
-    "exact" is machine code of this capability, "compatible" of an older one of the same major,
-    "ptx" is compiled by the driver when the program starts.
-    """
-    return code_runs_on((*wheel.sass, *wheel.ptx), capability)
-
-
 def code_runs_on(
     codes: Iterable[str], capability: str
 ) -> Literal["exact", "compatible", "ptx"] | None:
-    """Return the same of names such as sm_90a and compute_120; others are nothing's code."""
+    """Return what code such as sm_90a and compute_120 is for GPUs of a capability such as `12.1`.
+
+    "exact" is machine code of this capability, "compatible" of an older one of the same major,
+    "ptx" is compiled by the driver when the program starts; None for nothing.
+    """
     known = [code for code in codes if re.fullmatch(_CODE, code)]
     sass = {_code_runs_on(code, capability) for code in known if code.startswith("sm")}
     if "exact" in sass:
