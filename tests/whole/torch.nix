@@ -28,10 +28,11 @@ in
         mkdir third_party/cutlass
         ln -s /opt/cutlass/include /opt/cutlass/tools third_party/cutlass
       '';
+      USE_MPI = "0"; # which nixpkgs passes beside `env`
       env = old.env
         // on [ "USE_SYSTEM_LIBS" "USE_DISTRIBUTED" "USE_GLOO" "USE_TENSORPIPE" "USE_KINETO" "USE_XNNPACK" ]
         # Not in Debian's sources (FBGEMM, NNPACK, ITT), or of other machines
-        // off [ "BUILD_TEST" "USE_FBGEMM" "USE_NNPACK" "USE_ITT" "USE_MPI" "USE_ROCM" "USE_LLVM" ]
+        // off [ "BUILD_TEST" "USE_FBGEMM" "USE_NNPACK" "USE_ITT" "USE_ROCM" "USE_LLVM" ]
         // {
           NIX_CFLAGS_COMPILE = old.env.NIX_CFLAGS_COMPILE + " -I/usr";
           ONNX_NAMESPACE = "onnx";
