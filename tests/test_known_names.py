@@ -221,3 +221,29 @@ def test_show_known_says_where_each_value_is_from() -> None:
     assert rows["gpu", "sm35"].replaced == ()
     kinds = {kind for kind, _ in rows}
     assert kinds == {"gpu", "cpu", "pin", "rule", "patch"}
+
+
+PRODUCTS = {
+    "6.0": ["Tesla P100-PCIE-16GB"],
+    "6.1": ["Tesla P40"],
+    "7.0": ["NVIDIA TITAN V"],
+    "7.5": ["Quadro RTX 6000", "NVIDIA GeForce RTX 2080 Ti", "NVIDIA TITAN RTX", "GRID T4-16Q"],
+    "8.0": ["NVIDIA A100-SXM4-40GB"],
+    "8.6": ["NVIDIA RTX A6000", "NVIDIA GeForce RTX 2050"],
+    "8.7": ["Orin (nvgpu)"],
+    "8.9": ["rtx 4090 laptop gpu", "NVIDIA RTX 6000 Ada Generation", "NVIDIA L40S"],
+    "9.0": ["NVIDIA GH200 480GB"],
+    "12.0": ["NVIDIA RTX PRO 6000 Blackwell Workstation Edition"],
+    "12.1": ["NVIDIA GB10"],
+}
+
+
+def test_a_product_is_known_by_its_name() -> None:
+    for capability, names in PRODUCTS.items():
+        for name in names:
+            found = KNOWN.gpu_named(name)
+            assert (found and found[1].capability) == capability, name
+    for name in ("RX 7900 XTX", "AMD Radeon RX 7900 XTX", "MI300X", "Radeon VII"):
+        assert KNOWN.other_vendor(name) == "AMD", name
+    for name in ("", "RTX 9999", "4090", "A1000000", "nvidia", "x" * 10_000):
+        assert (KNOWN.gpu_named(name), KNOWN.other_vendor(name)) == (None, ""), name
