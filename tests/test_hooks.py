@@ -19,6 +19,7 @@ from build_pytorch.verify.context import Context
 from build_pytorch.verify.hooks import HookJob, HookRun
 
 TEXT = written_out(ONE)
+JOBS = "max_jobs = 32"
 CUDA = Path("/usr/local/cuda-13.0")
 
 needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="CMake is not installed")
@@ -158,14 +159,13 @@ def findings(matrix: Matrix, root: Path, *variants: str) -> list[str]:
 @pytest.mark.parametrize(
     ("old", "new", "variant"),
     [
-        ("cuda_host_flags = false", "cuda_host_flags = true", "sm90-avx2"),
-        ("cuda_host_flags = false", 'cache = "/var/x"\ncuda_host_flags = false', "sm90-avx2"),
-        ("require_builder_feature = false", "require_builder_feature = true", "cpu-avx512bf16"),
+        (JOBS, f"{JOBS}\ncuda_host_flags = true", "sm90-avx2"),
+        (JOBS, f'{JOBS}\ncache = "/var/x"', "sm90-avx2"),
+        (JOBS, f"{JOBS}\nrequire_builder_feature = true", "cpu-avx512bf16"),
         ("when.not_in_default_capabilities = true\n", "", "sm90-avx2"),
-        ('codegen_base = "12.0"\n', "", "sm121-armv9"),
         ('when.torch_source = "github"', 'when.torch_source = "nixpkgs"', "sm90-avx2"),
         ('until.pin_has = ["cccl-headers"]', 'until.cuda = ">=13.0"', "sm103-avx512"),
-        ("max_jobs = 32", "max_jobs = 6", "cpu-avx512bf16"),
+        (JOBS, "max_jobs = 6", "cpu-avx512bf16"),
     ],
 )
 def test_options_of_the_matrix_change_recipes_and_what_checks_expect(
@@ -191,7 +191,7 @@ def test_thor_libraries_need_no_magma_patch(
 
 
 def test_the_builder_feature_is_that_of_the_isa() -> None:
-    text = TEXT.replace("require_builder_feature = false", "require_builder_feature = true")
+    text = TEXT.replace(JOBS, f"{JOBS}\nrequire_builder_feature = true")
     matrix = matrix_reader.parse(text)
     features = {v.cpu_key: v.builder_features for v in matrix.variants}
     assert features == {
@@ -390,9 +390,8 @@ def test_a_pytorch_with_another_condition_stops_the_build(*, is_guarded: bool) -
 def test_nvcc_compiles_host_code_for_the_isa_if_the_matrix_says_so(
     rendered: Callable[[str], tuple[Matrix, Path]], tmp_path: Path, is_on: bool
 ) -> None:
-    option = "cuda_host_flags = false"
-    value = "true" if is_on else "false  # default"
-    matrix, root = rendered(TEXT.replace(option, f"cuda_host_flags = {value}"))
+    value = "true" if is_on else "false"
+    matrix, root = rendered(TEXT.replace(JOBS, f"{JOBS}\ncuda_host_flags = {value}"))
     variants = [v for v in matrix.variants if v.id == "sm90-avx512"]
     running = recipe_facts.start(Context(matrix, root, variants))
     assert running

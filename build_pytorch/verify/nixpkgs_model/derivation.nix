@@ -73,11 +73,8 @@ let
     lib.extendDerivation (refusal == null || throw refusal) (
       {
         inherit meta passthru overrideAttrs;
-        # Not in nixpkgs: values for evaluate.nix and facts.nix that a thrown error would lose.
-        model = {
-          inherit refusal source;
-          inputs = builtins.concatLists (builtins.attrValues dependencies);
-        };
+        # Not in nixpkgs: a value for facts.nix.
+        model = { inherit source; };
       }
       // passthru
     ) (derivation (arguments // exported));
