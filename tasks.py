@@ -1,5 +1,7 @@
 """The tasks of Invoke; each is a function in build_pytorch/tasks/."""
 
+import signal
+
 from build_pytorch.tasks.build import build
 from build_pytorch.tasks.bump import bump
 from build_pytorch.tasks.compare import compare
@@ -16,3 +18,5 @@ from build_pytorch.tasks.show import show
 from build_pytorch.tasks.smoke import smoke
 from build_pytorch.tasks.status import status
 from build_pytorch.tasks.verify import verify
+
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for `invoke --list | head`; tasks ignore it

@@ -242,7 +242,8 @@ def _signals_raise() -> dict[int, Any]:
     for each, handler in before.items():
         if handler is not signal.SIG_IGN:  # as for what a shell runs in the background
             signal.signal(each, _raise_first)
-    return before
+    # The work goes on if nobody reads what it prints.
+    return before | {signal.SIGPIPE: signal.signal(signal.SIGPIPE, signal.SIG_IGN)}
 
 
 def _raise_first(ended_by: int, _frame: FrameType | None) -> None:

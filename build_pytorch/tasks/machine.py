@@ -35,7 +35,7 @@ def recommend(
     verbose: bool = False,
     json: bool = False,
 ) -> int:
-    """Say which PyTorch to install on a machine, and whether to build one."""
+    """Say which PyTorch to install on a machine, or to build."""
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.hardware import saved_machines
     from build_pytorch.hardware.choose import Person, choose

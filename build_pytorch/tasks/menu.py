@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from invoke.collection import Collection
@@ -40,4 +41,5 @@ def program() -> Program:
 
 def main() -> None:
     """Run the words after `build-pytorch`; exits with the code of the command."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for `--list | head`; tasks ignore it
     program().run()
