@@ -160,7 +160,7 @@ def _print_manifest(screen: Screen, choice: Choice) -> int:
 
 @command(texts={"python": "the Python (default: of the active environment, else python3)"})
 def doctor(c: Context, python: str = "", machine: str = "", json: bool = False) -> int:
-    """Judge the torch of a Python: right, works but, or wrong, and how to repair it."""
+    """Judge the torch of a Python, and how to repair it."""
     from build_pytorch.base.console import Screen, print_json, shortened
     from build_pytorch.base.versions import minor_version
     from build_pytorch.hardware.choose import Person, choose

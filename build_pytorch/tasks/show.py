@@ -19,7 +19,7 @@ _COLUMN = 11
 
 @command
 def show(c: Context, package: str, verbose: bool = False, json: bool = False) -> None:
-    """Show everything about one variant; `show known`: GPUs, ISAs, rules that need no table."""
+    """Show everything about one variant; `known`: the GPUs, ISAs."""
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.base.file_plan import Tree
     from build_pytorch.generate import recipes
