@@ -459,7 +459,7 @@ MUTATIONS = (
     # --- matrix.toml, and files that recipes read ---
     Mutation("a companion of another PyTorch", MATRIX, both(
         swap('version = "0.25.0"', 'version = "0.24.1"'), swap('rev = "v0.25.0"', 'rev = "v0.24.1"'),
-        swap('hash_of = "v0.25.0"', 'hash_of = "v0.24.1"'))),
+        swap('hash_of = "v0.25.0"', 'hash_of = "v0.24.1"'), swap("sha256-oktJ", "sha256-pktJ"))),
     Mutation("the hash of another revision", MATRIX, swap('hash_of = "v2.10.0"', 'hash_of = "v2.9.1"')),
     Mutation("a rule that applies to nothing", MATRIX, with_rules(("cuda", '"<12.0"', "0"))),
     Mutation("two rules that contradict each other", MATRIX, with_rules(("kind", '["gpu"]', "0"), ("gpu", '["sm120"]', "1"))),
