@@ -10,7 +10,7 @@ from conftest import Project
 from msgspec import structs
 
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.inspect import inspection
+from build_pytorch.inspect import closure, inspection
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.matrix.source_tables import known_companions
 from build_pytorch.smoke import script
@@ -124,3 +124,27 @@ def test_all_parts_pass_for_the_files_of_a_companion(project: Project, tmp_path:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "cpu-avx2+torchvision  passed" in done.stdout
     assert "TorchVision's libraries are complete ELF files" in done.stdout
+
+
+# --- closure ---
+
+RIGHT = "python3.13-pytorch210-python313-cuda13_0-sm120-avx2-2.10.0"
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ([RIGHT, f"{RIGHT}-lib", f"{RIGHT}-dev"], ""),
+        ([], "PyTorch in it: none"),
+        (["python3.13-torch-2.9.1"], "PyTorch in it: python3.13-torch-2.9.1"),
+        (["python3.13-pytorch210-for-torchvision-sm120-avx2-2.10.0"], "pytorch210-for-torchvision"),
+        ([RIGHT, "python3.13-torch-2.9.1-lib"], "several PyTorch: "),
+        ([RIGHT, "python3.13-pytorch-lightning-2.5", "python3.13-torchmetrics-1.9.0"], ""),
+    ],
+)
+def test_the_closure_of_a_companion_holds_the_pytorch_of_its_variant_only(
+    names: list[str], found: str
+) -> None:
+    findings = list(closure.check_torch(package_of("sm120-avx2+torchvision").variant, names))
+    assert [finding.severity for finding in findings] == (["error"] if found else [])
+    assert not found or found in findings[0].found

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from build_pytorch.inspect.target import InspectionFinding, Target
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import CompanionPackage, Variant
 from build_pytorch.nix import store
 
 _GIB: Final = 1 << 30
@@ -23,6 +23,9 @@ the prefix that all CUDA packages in nixpkgs have since 2025: cuda13.0-cuda_cuda
 libcublas, libcufft, libcurand, libcusolver, libcusparse, cudnn and nccl have their own versions:
 one CUDA release has numbers such as 13.1, 12.0, 10.4, 12.0, 9 and 2.
 """
+_TORCH: Final = re.compile(r"python3\.\d+-(?:torch-|pytorch\d+-\S*-)\d+(?:\.\d+)+(?:\.?dev\d+)?")
+"""PyTorch as nixpkgs and the recipes name it, without the name of an output."""
+
 _CUDA: Final = re.compile(
     r"cuda|libcu(?:blas|fft|rand|solver|sparse|file)|libnv(?:jitlink|fatbin|jpeg|shmem)|cudnn"
     r"|nccl|libcudnn|libcusparse_lt|cusparselt"
@@ -46,7 +49,10 @@ def check_closure(target: Target, figures: dict[str, Any]) -> Iterator[Inspectio
     by_size = sorted(sizes, key=lambda item: -item[1])
     size = sum(held for _, held in by_size)
     figures |= {"bytes": size, "largest": dict(by_size[:_MOST])}
-    yield from check_cuda(variant, sorted(name for name, _ in by_size))
+    names = sorted(name for name, _ in by_size)
+    yield from check_cuda(variant, names)
+    if isinstance(target.package, CompanionPackage):
+        yield from check_torch(variant, names)
     budget = variant.release.build.closure_gib
     limit = (budget.gpu if variant.gpu else budget.cpu) if budget else None
     if limit is not None and size > limit * _GIB:
@@ -66,6 +72,18 @@ def check_cuda(variant: Variant, names: list[str]) -> Iterator[InspectionFinding
     for version, holders in cuda_versions(names).items() if cuda else ():
         if cuda and version != cuda.version:
             yield InspectionFinding("error", _SUBJECT, f"CUDA {version}: {_some(holders)}", right)
+
+
+def check_torch(variant: Variant, names: list[str]) -> Iterator[InspectionFinding]:
+    """Find a closure of a companion without the PyTorch of its variant, or with another one."""
+    found = sorted({match[0] for match in map(_TORCH.match, names) if match})
+    right = f"{variant.pname}-{variant.version}"
+    if not any(name.endswith(right) for name in found):
+        what = f"no {right}; PyTorch in it: {_some(found) or 'none'}"
+        yield InspectionFinding("error", _SUBJECT, what, right)
+    elif len(found) > 1:
+        what = f"several PyTorch: {_some(found)}"
+        yield InspectionFinding("error", _SUBJECT, what, f"{right} only")
 
 
 def _name(path: str) -> str:
