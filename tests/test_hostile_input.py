@@ -159,7 +159,7 @@ def refused(data: bytes) -> list[str]:
         lines = str(error).split("\n")
         *_, last = lines
         for line in lines[:-1] if re.fullmatch(r"and \d+ more errors", last) else lines:
-            found = re.fullmatch(r"matrix\.toml(?::([1-9]\d*))?: [^:].*?: .+", line)
+            found = re.fullmatch(r"matrix\.toml(?::([1-9]\d*))?: ([^:].*?: |byte 0x).+", line)
             assert found, line
             assert int(found[1] or 1) <= data.count(b"\n") + 1, line
             assert len(line) <= 300, line

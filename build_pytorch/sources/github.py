@@ -15,7 +15,6 @@ from typing import Any, Final
 import requests
 from msgspec import Struct, structs
 from packaging.version import Version
-from requests.adapters import HTTPAdapter
 
 from build_pytorch.base import foreign_json
 from build_pytorch.base.errors import ToolError
@@ -53,7 +52,6 @@ class GitHub:
         self.seconds = seconds
         self.backoff = backoff
         self.session = requests.Session()
-        self.session.mount(self.base, HTTPAdapter(max_retries=3))  # of connections, not of reads
         self.session.headers["Accept"] = "application/vnd.github+json"
         self.session.headers["X-GitHub-Api-Version"] = "2022-11-28"
         token = next((t for name in TOKEN_VARIABLES if (t := os.environ.get(name))), None)
