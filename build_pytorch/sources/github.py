@@ -114,7 +114,7 @@ class GitHub:
     def _get(self, path: str, pick: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON
         """Return what `pick` takes out of the answer, or None if GitHub answers 404."""
         try:
-            for pause in (self.backoff, 2 * self.backoff, 0):
+            for pause in (self.backoff, 2 * self.backoff, 4 * self.backoff, 0):
                 answer, data = self._asked(path)
                 if answer.status_code not in _TRANSIENT:
                     break
