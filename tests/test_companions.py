@@ -140,6 +140,7 @@ def test_a_companion_of_another_pytorch_is_found(
 ) -> None:
     text = ONE.replace("2.10.0", torch).replace("pytorch210", f"pytorch{torch[0]}{torch[2:4]}")
     text = without(text.replace("0.25.0", vision), AUDIO)
+    text = re.sub(r'(?m)^(hash|hash_of) = ".*?"', r'\1 = ""', text)
     matrix = matrix_reader.parse(text)
     found = verification.verify(matrix, tmp_path, only=["companion-version"]).findings
     assert [finding.severity for finding in found] == ([severity] if severity else [])

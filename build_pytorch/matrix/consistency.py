@@ -145,7 +145,6 @@ def _pins(spec: MatrixFile) -> Iterator[Fault]:
     for source in sources(spec.release, spec.pin, spec.patch, {}):
         if source.hash == FAKE:
             yield source.trail, wrong("a fake hash", "the hash of the real source")
-    yield from _shared_hashes(spec)
     revisions: dict[str, str] = {}
     for key, pin in spec.pin.items():
         first = revisions.setdefault(pin.rev, key)
@@ -154,14 +153,17 @@ def _pins(spec: MatrixFile) -> Iterator[Fault]:
             yield ("pin", key, "rev"), wrong(found, "each revision once, with one set of facts")
 
 
-def _shared_hashes(spec: MatrixFile) -> Iterator[Fault]:
-    """The hash of a source is of no other repository and of no other revision."""
+def shared_hashes(spec: MatrixFile) -> Iterator[Fault]:
+    """Yield hashes that are those of another repository or of another revision.
+
+    One whose revision did not follow is left to verification, and to `invoke prefetch`.
+    """
     of = {known.hash: (known.repository, known.rev) for known in known_hardware.load().source}
     for source in sources(spec.release, spec.pin, spec.patch, {}):
         fetched = (source.table.address, source.taken_for)
         address, revision = of.setdefault(source.hash, fetched)
         is_same = (_name(address), revision) == (_name(fetched[0]), fetched[1])
-        if source.hash and not is_same:
+        if source.hash and source.recorded == source.taken_for and not is_same:
             found = f"{quoted(source.hash)}, the hash of {address} {revision}"
             yield source.trail, wrong(found, "a hash of its own; `invoke prefetch` takes it")
 

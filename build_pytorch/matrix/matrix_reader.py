@@ -37,8 +37,8 @@ _MAKE_REGULAR: Final = "put its text into a regular file of at most 1 MiB in its
 def load(root: Path = paths.PROJECT, *, learning: bool = False) -> Matrix:
     """Read and check the matrix of a checkout; that of this package if it has none.
 
-    With `learning`, nobody needs to know what its pins contain. Raises MatrixError with file, line,
-    TOML path, the value found and the values allowed.
+    With `learning`, nobody needs to know what its pins contain, or the true hashes. Raises
+    MatrixError with file, line, TOML path, the value found and the values allowed.
     """
     path = paths.in_use(root, paths.MATRIX)
     try:
@@ -82,8 +82,9 @@ def parse(
     if wrong := misfits(tables_with_known, MatrixFile):
         raise _error(text, name, wrong)
     spec = msgspec.convert(tables_with_known, MatrixFile)
-    stages = [consistency.unknown_keys, consistency.contradictions, consistency.unknown_pins]
-    for stage in stages[: -1 if learning else None]:
+    stages = [consistency.unknown_keys, consistency.contradictions]
+    stages += [] if learning else [consistency.unknown_pins, consistency.shared_hashes]
+    for stage in stages:
         if wrong := list(stage(spec)):
             raise _error(text, name, wrong)
     variants = _named(_variants(spec))
