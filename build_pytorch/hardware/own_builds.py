@@ -127,7 +127,9 @@ def _reason(own: BuildVerdict, machine: Machine, ready: Sequence[BuildVerdict]) 
     if own.serves(machine) > best:
         return True, f"{version}; nothing ready runs here"
     if own.serves(machine) < best:
-        return False, "no reason: no variant has code for all the GPUs"
+        if len(machine.gpus) > 1:
+            return False, "no reason: no variant has code for all the GPUs"
+        return False, "no reason: no release here can be built for this GPU"
     if not code:
         return False, "no reason: PyTorch chooses its code for the CPU when it runs"
     if all(order(version) > order(it.build.version) for it in ready):
