@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import PROJECT, WHOLE, Project, copied_project, needs_nix, unfolded
-from one_release import first_release
 from world import Site, World, prepare
 
+from build_pytorch.matrix import matrix_editor, matrix_reader, release_consistency
+from build_pytorch.matrix.field_types import Trail
 from build_pytorch.nix.quoting import to_sri
 
 pytestmark = needs_nix
@@ -37,10 +40,17 @@ def sibling(folder: Path, mark: str = "") -> Path:
 
 def nightly_alone() -> str:
     """The matrix with release nightly only, for a platform that tests can build."""
-    before, mark, rest = WHOLE.partition("[release.cuda13_0]")
-    found = re.search(r"(?ms)^\[release\.nightly\].*?(?=\n\n\n)", rest)
-    assert found
-    here = found[0]
+    raw = matrix_reader.tables(WHOLE)
+    assert not list(release_consistency.complete(raw))
+    nightly = raw["release"]["nightly"]
+    assert nightly.pop("like") == "cuda13_0"
+    pin = nightly["nixpkgs"]["pin"]
+    here = "\n".join(
+        [
+            *tables(("release", "nightly"), nightly),
+            matrix_editor.block(("pin", pin), raw["pin"][pin]),
+        ]
+    )
     for old, new in (
         ("aarch64-linux", "x86_64-linux"),
         ('gpu = ["sm121"]', 'gpu = ["sm120"]'),
@@ -48,7 +58,18 @@ def nightly_alone() -> str:
     ):
         assert here.count(old) == 1
         here = here.replace(old, new)
-    return first_release(f"{before}{here}\n\n\n{mark}{rest.replace(found[0], '')}")
+    return here
+
+
+def tables(header: Trail, values: dict[str, Any]) -> Iterator[str]:
+    """The text of a table, and of each in it below a header of its own."""
+    inner = {k: v for k, v in values.items() if isinstance(v, dict) or k == "group"}
+    yield matrix_editor.block(header, {k: v for k, v in values.items() if k not in inner})
+    for key, value in inner.items():
+        if isinstance(value, dict):
+            yield from tables((*header, key), value)
+        else:
+            yield from (matrix_editor.block((*header, key, 0), each) for each in value)
 
 
 @pytest.fixture(scope="module")

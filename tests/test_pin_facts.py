@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from conftest import ONE, Project, error_line, needs_nix
 from msgspec import structs
+from one_release import written_out
 from test_prefetch import tool
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import recipes
-from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix import matrix_reader, toml_lines
 from build_pytorch.matrix.source_tables import CudaSetFacts, Pin, PinFacts
 from build_pytorch.sources import pin_facts
 from build_pytorch.sources.move_checks import asked_move
@@ -130,33 +131,43 @@ def test_prefetch_writes_what_a_pin_contains(nixpkgs: Path, project: Project) ->
     assert matrix.read_text() == written
 
 
-def test_prefetch_without_a_network_needs_another_pin(project: Project) -> None:
+def test_prefetch_without_nix_names_the_command_that_takes_another_pin(project: Project) -> None:
+    from test_bump import Api, commit  # which imports this module
+
     matrix = project.root / paths.MATRIX
     text = ONE.replace(f'rev = "{PIN}"', f'rev = "{NEW_PIN}"')
     matrix.write_text(text)
     tools = tool(project, "nix-prefetch-url", f"echo {HASH}")["PATH"].partition(":")[0]
     env = {"BUILD_PYTORCH_GITHUB": "http://127.0.0.1:9", "PATH": tools}  # without Nix
+    api = Api()
+    api.answers[f"/repos/NixOS/nixpkgs/commits/{NEW_PIN}"] = commit(NEW_PIN, "2026-11-01")
+    env["BUILD_PYTORCH_GITHUB_API"] = api.base
     refused = project.run("invoke", "prefetch", "--only", "nixpkgs", env=env)
     assert refused.returncode == 2
-    assert "--assume PIN takes what another pin contains" in error_line(refused)
+    words = ["bump", "--nixpkgs", NEW_PIN, "--assume"]
+    says = f"`invoke {' '.join(words)} PIN` takes what another pin contains"
+    assert says in error_line(refused)
+    assert says in " ".join(project.invoke("status").stderr.split())
     assert matrix.read_text() == text
-    words = ["prefetch", "--only", "nixpkgs", "--assume", "early_2026"]
+    matrix.write_text(ONE)  # "with the revision before it"
+    words.append("early_2026")
     done = project.run("invoke", *words, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     pin = matrix_reader.load(project.root).pins["early_2026"]
     assert pin.facts
     assert (pin.facts.of, pin.facts.unconfirmed) == (NEW_PIN, "all: copied from pin.early_2026")
     again = project.run("invoke", *words, env=env)
-    assert error_line(again) == "--assume: it is known what each pin contains; leave it out"
+    assert error_line(again) == "--assume: it is known what pin.early_2026 contains; leave it out"
 
 
 def test_what_a_pin_contains_is_required() -> None:
-    start = ONE.index("[pin.early_2026.facts]")
-    text = ONE[:start] + ONE[ONE.index("\n\n\n# ---", start) :]
+    """Of a pin whose revision and name are not known."""
+    text = written_out(ONE).replace(PIN, NEW_PIN).replace("early_2026", "other")
+    text = toml_lines.without_table(text, ("pin", "other", "facts"))
     with pytest.raises(MatrixError) as caught:
         matrix_reader.parse(text)
-    assert "pin.early_2026.facts: missing, so what it contains is not known" in str(caught.value)
-    assert matrix_reader.parse(text, learning=True).pins["early_2026"].facts is None
+    assert "pin.other.facts: missing, so what it contains is not known" in str(caught.value)
+    assert matrix_reader.parse(text, learning=True).pins["other"].facts is None
 
 
 # --- a release of a pin that has its PyTorch ---

@@ -20,7 +20,7 @@ from build_pytorch.build.backends import (
 )
 from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.build.usual_times import UsualTime, group_of, usual_times
-from build_pytorch.matrix.model import Matrix, Package
+from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
@@ -148,20 +148,27 @@ def _is_built(state: PackageState) -> bool:
 
 def _reason_to_skip(package: Package, settings: BuildSettings) -> str:
     """Return why a package is not built, whatever is known of it; empty if it may be."""
-    variant, twin = package.variant, package.variant.same_build_as
-    checkout = derivations.local_checkout(variant)
+    checkout = derivations.local_checkout(package.variant)
     if settings.force:
         return ""
     if package.impossible:
         return f"impossible-host: {package.impossible}"
-    if twin and not checkout:
-        return f"the same build as {twin.id}, unless {CUDA_PACKAGES_VARIABLE} names others"
+    if same := _same_build(package.variant):
+        return same
     for name, place in package.untaken_hashes:
         # A failed build tells the hashes of what Nix fetches while it builds: --fix-hashes.
         is_taken = checkout if name == CUDA_PACKAGES_SOURCE else settings.fix_hashes
         if not is_taken:
             return f"matrix.toml: {place} has no hash yet; `invoke prefetch --only {name}` takes it"
     return ""
+
+
+def _same_build(variant: Variant) -> str:
+    """Return which other variant is the same build; empty for none."""
+    twin = variant.same_build_as
+    if twin is None or derivations.local_checkout(variant):
+        return ""
+    return f"the same build as {twin.id}, unless {CUDA_PACKAGES_VARIABLE} names others"
 
 
 def decide(
@@ -225,6 +232,9 @@ def _notes(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
         number = f"{counted(len(ids), 'package')} failed, and the recipe is the same"
         yield f"{number}: `invoke diagnose {ids[0]}` says why, --retry builds again"
     builds = [step for step in steps if step.is_build]
+    for step in builds:  # with --force
+        if step.is_variant and (same := _same_build(step.package.variant)):
+            yield f"{step.package.id}: {same}"
     checkouts = grouped(
         (derivations.local_checkout(step.package.variant), step.package.id) for step in builds
     )

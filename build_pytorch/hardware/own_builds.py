@@ -21,8 +21,8 @@ WITH_CUDNN: Final = (7, 5)
 _ENOUGH: Final = "avx2"
 """The ISA that was measured to be as fast as the higher ones: docs/explanation/worth.md."""
 _SIZE: Final = "only for size (libtorch_cuda half, estimated) or one CUDA in Nix"
-"""Source: in libtorch_cuda.so of 2.14.1 for CUDA 13.0, code for one GPU and the host is 233 of 503
-MB; docs/explanation/worth.md."""
+"""Source: in libtorch_cuda.so of 2.14.1+cu130, code for one GPU and the host is 233 of 503 MB;
+docs/explanation/worth.md."""
 
 
 class BuildAdvice(Struct, frozen=True, kw_only=True):

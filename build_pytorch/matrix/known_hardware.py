@@ -349,10 +349,15 @@ def _rows(kind: str, own: Any) -> Any:  # noqa: ANN401 - any value of TOML
 
 
 def _pin(key: str, own: Any) -> Any:  # noqa: ANN401 - any value of TOML
-    """Return a pin with what is known of its revision, else of its key."""
+    """Return a pin with what is known of its revision, else of its key.
+
+    One with facts of its own was evaluated: it has no known fixes or doubts that it does not name.
+    """
     known = load().raw["pin"]
     by_revision = {pin["rev"]: pin for pin in known.values()}
     facts = _get(by_revision, _get(own, "rev")) or known.get(key, {})
+    if _get(own, "facts"):
+        facts = {name: value for name, value in facts.items() if name not in {"has", "unconfirmed"}}
     pin = _over(facts, own)
     if isinstance(_get(own, "cuda"), dict) and "cuda" in facts:
         pin["cuda"] = facts["cuda"] | own["cuda"]

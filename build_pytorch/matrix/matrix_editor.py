@@ -69,10 +69,23 @@ def with_values(text: str, values: Mapping[Trail, Value]) -> str:
 def with_table(text: str, header: Trail, values: Mapping[str, Any]) -> str:
     """Return the text with a table in place of the one of its name, or at the end.
 
-    A number at the end of `header` adds an element to an array of tables.
+    One of dotted keys gets a header. A number at the end of `header` adds an element to an array of
+    tables.
     """
     is_new = header[-1] == 0
+    if not (is_new or toml_lines.has_header(text, header)) and _has(text, header):
+        text = with_values(text, {header: None})
     return toml_lines.with_table(text, () if is_new else header, block(header, values))
+
+
+def _has(text: str, trail: Trail) -> bool:
+    """Return whether a text of a matrix has a key."""
+    table: Any = tomlkit.parse(text)
+    for step in trail:
+        if step not in table:
+            return False
+        table = table[step]
+    return True
 
 
 def block(header: Trail, values: Mapping[str, Any]) -> str:

@@ -38,6 +38,11 @@ def _table(text: str, trail: Trail) -> tuple[int, int] | None:
     return spans[index] if index < len(spans) else None
 
 
+def has_header(text: str, trail: Trail) -> bool:
+    """Return whether a table has a header: one of dotted keys has none."""
+    return _table(text, trail) is not None
+
+
 def line_of(text: str, trail: Trail) -> int:
     """Return the line of a key, or of the nearest table header, or 1."""
     for length in range(len(trail), 0, -1):
@@ -75,7 +80,8 @@ def with_table(text: str, trail: Trail, block: str) -> str:
     if trail and (span := _table(text, trail)):
         start, end = span
         comment = re.search(r"(?m)\n(^#.*\n)*\Z", text[start:end])
-        return text[:start] + block + (comment[0] if comment else "") + text[end:]
+        new = text[:start] + block + (comment[0] if comment else "") + text[end:]
+        return new if text[end:] else f"{new.rstrip()}\n"
     return f"{text.rstrip()}\n\n{block}"
 
 

@@ -134,7 +134,7 @@ def _with_contents(text: str, key: str, root: Path, screen: Screen) -> str:
     Raises ToolError if that is not known, and cannot be learned.
     """
     from build_pytorch.base.errors import ToolError
-    from build_pytorch.matrix import matrix_reader
+    from build_pytorch.matrix import consistency, matrix_reader
     from build_pytorch.matrix.field_types import listed
     from build_pytorch.sources import pin_facts
 
@@ -144,7 +144,7 @@ def _with_contents(text: str, key: str, root: Path, screen: Screen) -> str:
         pin = pin_facts.learned(matrix, key, pin, _MINUTES)
     except ToolError as error:
         if not pin_facts.is_known(pin):
-            raise
+            raise ToolError(f"{error}; {consistency.or_assume(pin.rev)}") from None
         screen.fold(label, f"not evaluated, so its facts stay as they are: {error}")
         return text
     cuda = listed(dict.fromkeys(pin.cuda.values()))
