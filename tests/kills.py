@@ -75,6 +75,14 @@ Tree = dict[str, bytes | None]
 """Content by path; None for no file."""
 
 
+def change_everything(project: Project) -> None:
+    """Change two values that every recipe has one of: of GPU recipes, and of an ISA."""
+    set_ = 'package_set = "cudaPackages_13"\n'
+    project.edit("matrix.toml", set_, f'{set_}driver = "590.44.01"\n')
+    cpu = '[cpu.avx2]\ncpus = ["Haswell and newer", "Zen"]\n\n'
+    project.edit("matrix.toml", "[pin.", f"{cpu}[pin.")
+
+
 class PhaseKiller:
     """A Git checkout whose phases are started and killed, each time from one of several states."""
 
@@ -83,8 +91,7 @@ class PhaseKiller:
         project.commit()
         (project.root / "kills.py").write_text(SERVER)
         before = project.snapshot()
-        project.edit("matrix.toml", 'driver = "580.65.06"', 'driver = "590.44.01"')
-        project.edit("matrix.toml", '"Zen and newer"', '"Zen"')
+        change_everything(project)
         self._server = subprocess.Popen(
             [sys.executable, "kills.py"],
             cwd=project.root,

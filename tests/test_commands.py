@@ -193,8 +193,11 @@ def test_words_that_invoke_refuses_exit_with_1(still: Project) -> None:
 def test_verify_works_on_the_recipes_of_another_folder(legacy: Path) -> None:
     done = run_in_process(legacy, ["verify"], {})
     assert done.returncode == 1
-    for check in ("no-magma-suffix", "retired-pin", "magma-enabled", "two-stage-override"):
+    for check in ("extra-recipe", "retired-pin", "magma-enabled", "two-stage-override"):
         assert f"error: {check}" in done.stdout
+    (extra,) = re.findall(r"(?m)^\S+: error: extra-recipe\n(?: .*\n)+", done.stdout)
+    others = ["sm120-avx", "sm120-avx512-magma", "sm121-armv9-nightly"]
+    assert re.findall(r"-(sm\S+)\.nix:1", extra) == others
 
 
 def test_a_command_works_in_a_subfolder_of_its_project(still: Project) -> None:

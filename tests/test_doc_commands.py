@@ -56,7 +56,6 @@ NOT_RUN: Final = {
     "sudo tests/whole/cuda.sh /srv/trixie": "fetches 2 GB, as root",
     "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- cuda13_0/sm90-avx2": _WHOLE,
     "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- openblas/cpu-avx2": _WHOLE,
-    "nvidia-smi --query-gpu=index,name,compute_cap,driver_version --format=csv": "needs a GPU",
 }
 """Commands that no test runs, without their comments, with the reason."""
 

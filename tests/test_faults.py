@@ -19,6 +19,7 @@ from typing import Final
 import kills
 import pytest
 from conftest import Project, error_line, needs_nix
+from kills import change_everything
 
 from build_pytorch.base import file_plan
 from build_pytorch.base.errors import WriteError
@@ -26,11 +27,6 @@ from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.base.files import TEMPORARY
 
 KILLS: Final = 5  #: points at which each change of the matrix is killed
-
-
-def change_everything(project: Project) -> None:
-    project.edit("matrix.toml", 'driver = "580.65.06"', 'driver = "590.44.01"')
-    project.edit("matrix.toml", '"Zen and newer"', '"Zen"')
 
 
 @pytest.mark.slow
@@ -87,7 +83,11 @@ ORDINARY: Final = (
     ("options", "argv", "says"),
     [
         ("chmod 000 matrix.toml", ["status"], "Permission denied; let this user read it"),
-        ("rm matrix.toml; mkdir matrix.toml", ["verify"], "Is a directory; move it away, then"),
+        (
+            "rm matrix.toml; mkdir matrix.toml",
+            ["verify"],
+            "Is a directory; put its text into a regular file of at most 1 MiB in its place",
+        ),
         ("mkdir d; chmod 555 d", ["status", "--page", "d/x.html"], "nothing may be written in"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
@@ -244,8 +244,8 @@ def test_a_limit_of_open_files_is_one_line_at_most(
 
 
 def test_an_output_in_ascii_is_no_traceback(project: Project) -> None:
-    project.edit("matrix.toml", '"Ivy Bridge"', '"Ivy Br\u00fccke"')
-    project.edit("matrix.toml", 'title = "AVX2"', 'title = "AVX\u00b2"')
+    cpu = '[cpu.avx2]\ntitle = "AVX\u00b2"\nlacking = ["Ivy Br\u00fccke"]\n\n'
+    project.edit("matrix.toml", "[pin.", f"{cpu}[pin.")
     done = project.run_process("invoke", "show", "cpu-avx2", env={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr
     assert "AVX\\xb2" in done.stdout

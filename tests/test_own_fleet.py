@@ -272,9 +272,11 @@ def test_the_commands_of_the_page_run(installed: Installed, site: Site) -> None:
 
 
 def test_checks_that_a_project_has_nothing_for_are_no_passed_checks(project: Project) -> None:
-    only = ("verify", "--only", "reference-docs")
+    only = ("verify", "--only", "gpu-arch")
     assert "1 passed" in project.invoke(*only).stdout
-    (project.root / "tasks.py").unlink()
+    blocks = re.split(r"(?m)^(?=\[)", (project.root / "matrix.toml").read_text())
+    of_gpus = [block for block in blocks if 'kind = "gpu"' in block or ".cleanup]]" in block]
+    (project.root / "matrix.toml").write_text("".join(it for it in blocks if it not in of_gpus))
     done = project.invoke(*only)
     assert done.returncode == 2
     assert "nothing that these checks look at" in error_line(done)

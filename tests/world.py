@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import itertools
 import json
 import os
 import platform
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROJECT, Project, copied_project
+from conftest import PROJECT, WHOLE, Project, copied_project
 
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.nix.quoting import to_sri
@@ -33,10 +34,11 @@ from build_pytorch.verify.recipe_facts import MODEL
 
 
 @functools.cache
-def model(checks: str = "false") -> tuple[Path, str]:
+def model(checks: str = "false", pin: int = 0) -> tuple[Path, str]:
     """The model of nixpkgs with our builder, in a folder named as fetchTarball does, and its hash.
 
-    `checks` is a condition of Nix: whether a source with such `args` must have its hash.
+    `checks` is a condition of Nix: whether a source with such `args` must have its hash. Each pin
+    of matrix.toml, which `pin` counts, has a source and thus a hash of its own.
     """
     folder = Path(tempfile.mkdtemp(prefix="build-pytorch-model-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -47,6 +49,8 @@ def model(checks: str = "false") -> tuple[Path, str]:
         f'{{ builder = "/bin/sh"; args = [ ./builder.sh {scenarios} ]; '
         f"checksHashes = args: {checks}; }}\n"
     )
+    if pin:
+        (source / "pin").write_text(f"{pin}\n")
     argv = ("nix-hash", "--type", "sha256", "--base32", str(source))
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
     return source, str(to_sri(done.stdout.strip()))
@@ -75,7 +79,8 @@ class Site:
             "XDG_CACHE_HOME": f"{folder}/cache",
             "HOME": f"{folder}/home",
         }
-        self.add(model(checks)[0])
+        for pin in range(len(matrix_reader.parse(WHOLE).pins)):
+            self.add(model(checks, pin)[0])
 
     def add(self, source: Path) -> None:
         """Add a folder named `source`: no fetchTarball with its hash asks the network."""
@@ -112,9 +117,10 @@ class Site:
 def prepare(project: Project, *, checks: str = "false", allows_this_cpu: bool = True) -> Project:
     """Pin the model, let any machine build, and generate all files."""
     path = project.root / "matrix.toml"
+    pins = itertools.count()
     text = re.sub(
         r'(?m)^(\[pin\..*\]\nrev = "(.*)")(\nfetcher.*)?(\nsha256.*)*',
-        rf'\1\nsha256 = "{model(checks)[1]}"\nsha256_of = "\2"',
+        lambda it: f'{it[1]}\nsha256 = "{model(checks, next(pins))[1]}"\nsha256_of = "{it[2]}"',
         path.read_text(),
     )
     text = re.sub(r"\b(disk|reserved_memory) = [\d.]+", r"\1 = 0.01", text)

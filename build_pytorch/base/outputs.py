@@ -22,7 +22,11 @@ def write_output(path: Path, data: bytes, kind: str, is_earlier: Callable[[bytes
         with contextlib.suppress(FileNotFoundError):
             if not is_earlier(read_below(path.parent, path.name)):
                 raise WriteError(f"{path}: not {kind}; it is not overwritten; name another file")
-        write_all(path.parent, {path.name: data})
+        try:
+            write_all(path.parent, {path.name: data})
+        except PermissionError:
+            refused = "nothing may be written in its folder; name another one"
+            raise WriteError(f"{path}: {refused}") from None
 
 
 def make_state(root: Path) -> None:
