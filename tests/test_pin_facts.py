@@ -16,7 +16,7 @@ from test_prefetch import tool
 from build_pytorch.base import paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import recipes
-from build_pytorch.matrix import matrix_reader, toml_lines
+from build_pytorch.matrix import known_hardware, matrix_reader, toml_lines
 from build_pytorch.matrix.source_tables import CudaSetFacts, Pin, PinFacts
 from build_pytorch.sources import pin_facts
 from build_pytorch.sources.move_checks import asked_move
@@ -210,3 +210,14 @@ def test_a_pin_that_a_command_added_takes_what_is_learned_of_it() -> None:
         == learned
     )
     assert learned.doubts == ""
+
+
+def test_known_fixes_of_a_pin_that_was_evaluated_are_those_that_it_has() -> None:
+    """It is known that february_2026 has a fix, which nobody confirmed."""
+    rev = known_hardware.load().pin["february_2026"].rev
+    text = ONE.replace(PIN, rev).replace('"cudaPackages_13"', '"cudaPackages_13_0"')
+    pin = matrix_reader.parse(text).pins["early_2026"]
+    assert (pin.has, bool(pin.unconfirmed)) == (("magma-clock-rate",), True)
+    learned = structs.replace(pin, has=(), unconfirmed=None)
+    text = pin_facts.written(text, "early_2026", learned)
+    assert matrix_reader.parse(text).pins["early_2026"] == learned
