@@ -1,10 +1,12 @@
 """Compile the objects of a build of whole.py on a machine with more cores, for its compiler cache.
 
-`pack FOLDER`, while the build runs and its ninja has generated all sources: writes the compilers,
-headers and sources that the sandbox shows, as archives below 64 MB, and jobs.json.
+`pack FOLDER root nvcc`, at any time: writes the compilers and headers that the sandbox shows, as
+archives below 64 MB. `pack FOLDER build`, while the build runs and its ninja has generated all
+sources: writes these, and jobs.json.
 `compile FOLDER WORK CORES`, on the other machine, as root, with Python, tar and xz: compiles in
 WORK/root, where paths and variables are those of the sandbox, so that the keys are its keys too.
-nvcc.tar.xz may come later; from then on, objects for CUDA are compiled first.
+nvcc.tar.xz may come later; from then on, objects for CUDA are compiled first. Objects that
+here.txt names, one a line, are left out: the build has them.
 `collect WORK FOLDER`: writes what is new in the cache to FOLDER/cache.NN, 62 MB at most. Here,
 `cat cache.* | tar -x -C CACHE` adds it; its group has to be that of the users that build.
 """
@@ -90,35 +92,37 @@ def compile_jobs(debian: Path, build: Path) -> list[tuple[str, str]]:
         order = ("flash_attn.*cu.o|Rowwise|Linear.cu|Indexing.cu", ".cu.o", "Register|generated")
         return next((n for n, words in enumerate(order) if re.search(words, job[0])), len(order))
 
+    jobs.reverse()  # the build itself goes from the front
     return sorted(jobs, key=rank)
 
 
-def pack(folder: Path) -> None:
-    """Write the archives and the list of jobs."""
+def pack(folder: Path, names: Sequence[str]) -> None:
+    """Write archives of these names, and with that of the build the list of jobs."""
     debian = Path(os.environ["BUILD_PYTORCH_DEBIAN"]).resolve()
-    build, variables = running_ninja()
-    jobs = compile_jobs(debian, build)
     folder.mkdir(exist_ok=True)
-    (folder / "jobs.json").write_text(json.dumps({"variables": variables, "jobs": jobs}))
-    store = Path(variables["NIX_STORE"])
-    used = set(re.findall(rf"{store}/([\w.+-]+)", (build / "source/build/build.ninja").read_text()))
-    inputs = [str(store / name)[1:] for name in sorted(used) if "-source" not in name]
-    nvcc = [f"opt/cuda/{path}" for path in NVCC]
-    programs = [f"usr/bin/{name}" for name in PROGRAMS.split()] + [CC1PLUS]
-    found = libraries(debian, programs + nvcc)
-    excluded = [f"--exclude={pattern}" for pattern in UNUSED]
-    lists: dict[str, list[str]] = {
-        "root": [*excluded, *programs, *OTHERS.split(), *sorted(found), "-C", "/", *inputs],
-        "nvcc": [*nvcc, *(f"opt/cuda/{name}" for name in NVCC_DATA)],
-        "build": [r"--transform=s,^\.,build,S", *(f"--exclude={name}" for name in NOT_BUILD), "."],
-    }
-    for name in ARCHIVES:
-        archive = folder / f"{name}.tar.xz"
-        top = build if name == "build" else debian
-        argv = ["tar", "-cJf", str(archive), "-C", str(top), *lists[name]]
+    for name in names:
+        archive, top = folder / f"{name}.tar.xz", debian
+        nvcc = [f"opt/cuda/{path}" for path in NVCC]
+        if name == "root":
+            programs = [f"usr/bin/{program}" for program in PROGRAMS.split()] + [CC1PLUS]
+            found = libraries(debian, programs + nvcc)
+            excluded = [f"--exclude={pattern}" for pattern in UNUSED]
+            what = [*excluded, *programs, *OTHERS.split(), *sorted(found)]
+        elif name == "nvcc":
+            what = [*nvcc, *(f"opt/cuda/{path}" for path in NVCC_DATA)]
+        else:
+            top, variables = running_ninja()
+            jobs = compile_jobs(debian, top)
+            (folder / "jobs.json").write_text(json.dumps({"variables": variables, "jobs": jobs}))
+            print(f"{len(jobs)} jobs")
+            store, ninja = Path(variables["NIX_STORE"]), top / "source/build/build.ninja"
+            used = set(re.findall(rf"{store}/([\w.+-]+)", ninja.read_text()))
+            inputs = [str(store / word)[1:] for word in sorted(used) if "-source" not in word]
+            excluded = [f"--exclude={pattern}" for pattern in NOT_BUILD]
+            what = [r"--transform=s,^\.,build,S", *excluded, ".", "-C", "/", *inputs]
+        argv = ["tar", "-cJf", str(archive), "-C", str(top), *what]
         subprocess.run(argv, check=False, env=os.environ | {"XZ_DEFAULTS": "-6 -T0"})
         print(f"{archive}: {archive.stat().st_size / 1e6:.0f} MB")
-    print(f"{len(jobs)} jobs")
 
 
 def unpack(folder: Path, work: Path, name: str) -> bool:
@@ -148,29 +152,38 @@ def compile_one(work: Path, job: tuple[str, str], variables: dict[str, str]) -> 
     return f"{name} {time.monotonic() - began:.1f} {cpu:.1f} {used.ru_maxrss >> 10} {code}"
 
 
-def compile_all(folder: Path, work: Path, cores: int) -> None:
-    """Compile all jobs, and write a line for each to done.txt."""
+def prepare(folder: Path, work: Path) -> None:
+    """Make WORK/root."""
     for name in ("proc", "dev", "tmp", "ccache"):
         (work / "root" / name).mkdir(parents=True, exist_ok=True)
     if not all([unpack(folder, work, "root"), unpack(folder, work, "build")]):
         raise SystemExit(f"elsewhere.py: {folder} lacks root.tar.xz or build.tar.xz")
     for name in ("proc", "dev"):
         subprocess.run(["mount", "--bind", f"/{name}", str(work / "root" / name)], check=True)
-    given = json.loads((folder / "jobs.json").read_text())
+
+
+def compile_all(folder: Path, work: Path, cores: int) -> None:
+    """Compile all jobs, and write a line for each to done.txt."""
+    prepare(folder, work)
+    given, here = json.loads((folder / "jobs.json").read_text()), folder / "here.txt"
     variables = given["variables"] | {"CCACHE_DIR": "/ccache", "CCACHE_MAXSIZE": "20G"}
     jobs: list[tuple[str, str]] = given["jobs"]
     lock = threading.Lock()
 
-    def next_job() -> tuple[str, str]:
-        without_cuda = (n for n, job in enumerate(jobs) if not job[0].endswith(".cu.o"))
-        return jobs.pop(0 if unpack(folder, work, "nvcc") else next(without_cuda, 0))
+    def next_job() -> tuple[str, str] | None:
+        known = set(here.read_text().split()) if here.exists() else set()
+        jobs[:] = (job for job in jobs if job[0] not in known)
+        first = 0
+        if not unpack(folder, work, "nvcc"):
+            first = next((n for n, job in enumerate(jobs) if not job[0].endswith(".cu.o")), 0)
+        return jobs.pop(first) if jobs else None
 
     def compile_some() -> None:
         while True:
             with lock:
-                if not jobs:
-                    return
                 job = next_job()
+            if job is None:
+                return
             line = compile_one(work, job, variables)
             with lock, (work / "done.txt").open("a") as done:
                 print(line, file=done)
@@ -205,8 +218,8 @@ def collect(work: Path, folder: Path) -> None:
 def main(argv: Sequence[str]) -> None:
     """Run a command."""
     match argv:
-        case ["pack", folder]:
-            pack(Path(folder).resolve())
+        case ["pack", folder, *names] if names and not set(names) - set(ARCHIVES):
+            pack(Path(folder).resolve(), names)
         case ["compile", folder, work, cores]:
             compile_all(Path(folder).resolve(), Path(work).resolve(), int(cores))
         case ["collect", work, folder]:
