@@ -20,6 +20,8 @@ from build_pytorch.build.build_attempt import cache_counts
 from build_pytorch.build.log_file import diagnose
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import ledger
+from build_pytorch.smoke import smoke_report
+from build_pytorch.smoke.judge import judge
 
 sys.path.insert(0, str(PROJECT / "tests/whole"))
 
@@ -133,6 +135,7 @@ PHASES: Final = "unpack patch configure build fixup pythonImportsCheck"
         ("openblas-avx2", "openblas/cpu-avx2", (1555, 1559)),  # ninja left four out
         ("mkl-avx2", "mkl/cpu-avx2", (1556, 1560)),
         ("mkl-avx512", "mkl/cpu-avx512", (1556, 1560)),
+        ("cuda13_0-sm90-avx2", "cuda13_0/sm90-avx2", (2046, 2050)),
     ],
 )
 def test_the_log_of_a_whole_build_is_read_right_wherever_it_is_cut(
@@ -193,13 +196,43 @@ def test_the_counts_of_the_cache_are_those_of_the_logs(tmp_path: Path) -> None:
     shutil.copy(HERE / "ledger.jsonl", tmp_path / ".build-pytorch")
     history = ledger.read(tmp_path)
     built = [e for e in history.events if e.outcome == "built"]
-    assert (len(built), history.skipped) == (3, 0)
+    assert (len(built), history.skipped) == (4, 0)
     assert {(e.release, e.variant): (e.cache_hits, e.cache_misses) for e in built} == {
         ("mkl", "cpu-avx512"): (1138, 391),
         ("mkl", "cpu-avx2"): (924, 605),
         ("openblas", "cpu-avx2"): (1108, 420),
+        ("cuda13_0", "sm90-avx2"): (856, 1155),
     }
     for event in built:
         name = f"whole-{event.release}-{event.variant.removeprefix('cpu-')}.log.gz"
         log = gzip.decompress((LOGS / name).read_bytes())
         assert cache_counts(log.decode()) == (event.cache_hits, event.cache_misses)
+
+
+# --- it ran on an H100 ---
+
+NO_MAGMA: Final = "is built without MAGMA"
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "wrong"),
+    [
+        ("smoke-h100", "passed", []),
+        # NVRTC did not find its library of builtins, which cuDNN needs too
+        ("smoke-h100-no-nvrtc", "failed", ["cuda cudnn attention bf16", "cuda nvrtc"]),
+    ],
+)
+def test_what_ran_on_a_gpu_is_judged_as_it_was(name: str, gpu: str, wrong: list[str]) -> None:
+    """The whole build on a real H100: MAGMA, which is off, is its only fault."""
+    document = json.loads(gzip.decompress((HERE / f"{name}.json.gz").read_bytes()))
+    report = smoke_report.parse(json.dumps(document["script"])).report
+    assert report
+    found = judge(report, VARIANT_FOR_SM90)
+    assert (found.outcome, found.fit, found.cpu, found.gpu) == ("failed", "exact", "passed", gpu)
+    assert found.reasons[0] == NO_MAGMA
+    assert [reason.partition(":")[0] for reason in found.reasons[1:]] == wrong
+    assert list(found.reasons) == document["reasons"]
+    outcomes = [test.outcome for test in report.tests if test.outcome != "not run"]
+    assert outcomes.count("passed") == 29 - len(wrong)
+    assert report.gpu
+    assert (report.gpu.capability, report.torch.arch_list) == ("9.0", ("sm_90",))
