@@ -20,7 +20,7 @@ from test_prefetch import OTHER
 from world import Site, World, model, prepare, prepared_project, wait_until
 
 from build_pytorch.base import git, outputs
-from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.results import artefacts
 
 pytestmark = needs_nix
@@ -445,6 +445,8 @@ def test_with_fix_hashes_wrong_ones_are_taken_and_the_builds_go_on(strict_world:
     # The hashes of other revisions, as in a matrix whose versions were edited by hand.
     before = re.sub('(?m)^(hash_of = "(https:.*)?).*"', '\\1x"', matrix.read_text())
     before = before.replace('hash_of = "x"', 'hash_of = "v2.9.1"')
+    (known,) = known_hardware.load().raw["patch"].values()
+    before += f'\n[patch.magma_clock_rate]\nhash = "{known["hash"]}"\nhash_of = "{known["url"]}x"\n'
     matrix.write_text(before)
     done = strict_world.built("sm90-avx2,cpu-avx2", "--fix-hashes")
     assert [row["outcome"] for row in done["variants"]] == ["built", "built"]
@@ -744,9 +746,9 @@ def test_a_tag_goes_on_behind_variants_that_are_skipped_or_fail(world: World) ->
     done = world.project.run("nox", "-t", "avx2", "-k", "sm121 or sm90 or cpu", env=world.env)
     assert done.returncode == 1
     said = done.stdout + done.stderr
-    assert "impossible-host" in said
+    assert "`invoke show sm121-avx2` says why it cannot be built" in said
     assert "build(sm121-avx2): skipped" in said
-    assert "build(sm90-avx2): aborted" in said
+    assert "build(sm90-avx2): failed" in said
     assert "build(cpu-avx2): success" in said
     assert world.link("cpu-avx2").exists()
 

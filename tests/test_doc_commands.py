@@ -96,7 +96,11 @@ class Shell(Reader):
                 pattern = f"'--repo {given['repo']} '*'--rev {given['rev']} '"
             cases += f"*{pattern}*) echo {source.hash} ;;\n" if source.hash else ""
         for name in ("nix-prefetch", "nix-prefetch-url"):
-            tool(self.world.project, name, f'case "$* " in\n{cases}*) echo {OTHER} ;;\nesac')
+            letters = f"*vision*) echo {OTHER.replace('BB', 'CC')} ;;\n"
+            letters += f"*audio*) echo {OTHER.replace('BB', 'DD')} ;;\n"
+            tool(
+                self.world.project, name, f'case "$* " in\n{cases}{letters}*) echo {OTHER} ;;\nesac'
+            )
 
     def run(self, command: str) -> tuple[int, str]:
         """The exit code of a command, and what it printed."""
@@ -127,8 +131,8 @@ def with_builders(shell: Shell) -> None:
     page = (PROJECT / "docs/how-to/build-on-several-machines.md").read_text()
     shell.append("machines", "\n".join(re.findall(r"(?m)^ssh-ng://.*$", page)))
     matrix = shell.root / "matrix.toml"
-    needs = r"\b(disk|job_memory|reserved_memory) = [\d.]+"
-    matrix.write_text(re.sub(needs, r"\1 = 0.1", matrix.read_text()))
+    text = re.sub(r"\b(disk|reserved_memory) = [\d.]+", r"\1 = 0.1", matrix.read_text())
+    matrix.write_text(re.sub(r"\bjob_memory = [\d.]+", "job_memory = 1", text))
     tool(shell.world.project, "invoke", f"exec '{sys.executable}' -m invoke \"$@\"")
 
 

@@ -144,7 +144,7 @@ def test_arm_variants_are_built_on_an_arm_builder_from_an_x86_machine(
     """A build that can only end badly is stopped there, and the others go on."""
     world.scenario("sm121-armv9", "cuda=OFF; summary; sleep 600")
     names = ("sm110-armv9", "sm121-armv9", "cpu-avx2")
-    done = world.built(*names, "--builders", remote.machines())
+    done = world.built(",".join(names), "--builders", remote.machines())
     assert done["returncode"] == 1, done["stderr"]
     assert done["by_id"]["sm110-armv9"]["outcome"] == "built"
     assert done["by_id"]["sm121-armv9"]["cause"] == "cuda-off"
@@ -167,7 +167,7 @@ def test_arm_variants_are_built_on_an_arm_builder_from_an_x86_machine(
 def test_a_builder_that_cannot_be_reached_is_named(world: World) -> None:
     line = f"ssh://root@127.0.0.1 aarch64-linux /nowhere 1 1 {FEATURES}"
     world.env["NIX_SSHOPTS"] = "-p 1"
-    done = world.built("sm121-armv9", "cpu-avx2", "--builders", line)
+    done = world.built("sm121-armv9,cpu-avx2", "--builders", line)
     assert done["by_id"]["sm121-armv9"]["outcome"] == "failed"
     assert done["by_id"]["sm121-armv9"]["cause"] == "builder-unreachable"
     assert done["by_id"]["cpu-avx2"]["outcome"] == "built"  # here

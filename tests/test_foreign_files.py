@@ -109,7 +109,7 @@ def test_a_linked_folder_is_refused_by_name(
     done = project.invoke(command, *(["--verbose"] if command != "verify" else []))
     if folder.startswith(needs):
         assert done.returncode in {1, 2}
-        said = done.stdout + done.stderr
+        said = unfolded(done.stdout + done.stderr)
         assert f"{project.root / folder}: is a symbolic link and is not followed" in said
     assert SECRET not in done.stdout + done.stderr
     (outside / ".x.build-pytorch-tmp").unlink()

@@ -59,7 +59,7 @@ class Installed:
 
     def begins(self) -> None:
         """Make a project with one variant, and generate everything."""
-        self.succeeds("init")
+        self.succeeds("init", ".")
         self.succeeds("all")
 
     def files(self) -> dict[str, str]:
@@ -171,7 +171,7 @@ def test_a_matrix_is_enough_for_recipes_docs_and_their_verification(installed: I
 def test_without_a_project_only_commands_about_a_machine_run(installed: Installed) -> None:
     done = installed.run("status")
     assert done.returncode == 2
-    assert "no matrix.toml here or in a folder above; `build-pytorch init`" in done.stderr
+    assert "no matrix.toml here or in a folder above; `build-pytorch init DIR`" in done.stderr
     machine = ("--gpu", "RTX 5090", "--cpu", "zen4", "--driver", "580.95.05")
     choice = json.loads(installed.succeeds("recommend", "--json", *machine))["choice"]
     assert choice["now"][0]["build"]["who"] == "PyPI"
@@ -196,7 +196,7 @@ def test_an_upgrade_rewrites_the_copied_nix_file_and_keeps_edited_ones(
     installed.succeeds("all")
     copied = installed.folder / "nix/companion.nix"
     copied.write_text(copied.read_text() + "# edited\n")
-    done = installed.run("all", "--check", "--diff")
+    done = installed.run("all", "--check")
     assert done.returncode == 1
     assert "refused    nix/companion.nix: edited by hand" in done.stdout
     copied.write_text("# our own\n" + (PROJECT / "nix/companion.nix").read_text())

@@ -302,7 +302,7 @@ def test_recipes_of_a_folder_that_the_matrix_named_before_are_found(project: Pro
 
     project.edit("matrix.toml", moved, "")
     found = project.invoke("verify", "--only", "extra-recipe", "--json")
-    paths = [finding["file"] for finding in json.loads(found.stdout)["findings"]]
+    paths = [finding["path"] for finding in json.loads(found.stdout)["findings"]]
     assert len(paths) == 4 + 8
     assert place in paths
     assert {path.partition("/")[0] for path in paths} == {"vision"}

@@ -17,7 +17,7 @@ from conftest import ONE, write_recipes
 from hypothesis import HealthCheck, assume, given, settings
 
 from build_pytorch.base import digest
-from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix import cpu_flags, known_hardware, matrix_reader
 from build_pytorch.verify import check, verification
 
 pytestmark = pytest.mark.slow
@@ -54,6 +54,8 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
         )
     )
     assume(len({f"{major}{minor}" for major, minor in capabilities}) == len(capabilities))
+    known = known_hardware.load()
+    assume(not any(f"sm{major}{minor}" in known.gpu for major, minor in capabilities))
     gpus = {
         f"sm{major}{minor}": {
             "capability": f"{major}.{minor}",
@@ -77,8 +79,11 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
         }
         for name in draw(st.lists(WORDS, min_size=1, max_size=3, unique=True))
     }
+    for cpu in cpus.values():  # a CPU has all that the flags need
+        needed = cpu_flags.required(tuple(cpu["flags"]))
+        cpu["cpuinfo"] = list(dict.fromkeys([*cpu["cpuinfo"], *needed]))
     by_flags = sorted(cpus, key=lambda name: len(set(cpus[name]["cpuinfo"])))
-    cpus = {name: {**cpu, "level": by_flags.index(name) + 1} for name, cpu in cpus.items()}
+    cpus = {name: {**cpu, "level": by_flags.index(name) + 101} for name, cpu in cpus.items()}
     groups = []
     for platform in PLATFORMS:
         isas = [name for name, cpu in cpus.items() if cpu["platform"] == platform]
@@ -90,7 +95,7 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
     (pin,), (release,) = document["pin"].values(), document["release"].values()
     del release["companion"], release["cleanup"]
     release |= {"notes": "docs/notes.md", "group": groups}
-    release["torch"] |= {"submodules": draw(st.booleans()), "hash": draw(SRI)}
+    release["torch"] |= {"submodules": True, "hash": draw(SRI)}
     release["torch"]["rev"] = draw(st.one_of(st.just("v2.10.0"), REVS))
     release["torch"]["hash_of"] = release["torch"]["rev"]
     release["cuda"]["package_set"] = draw(st.sampled_from(["cudaPackages_13", "cudaPackages_13_0"]))
@@ -108,7 +113,7 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
         "name": "fix.patch",
         "url": "https://example.org/fix.patch",
         "fetcher": "fetchpatch",
-        "hash": draw(SRI),
+        "hash": draw(SRI.filter(lambda drawn: drawn != release["torch"].get("hash"))),
         "hash_of": "https://example.org/fix.patch",
     }
     pin |= {"rev": draw(REVS), "torch": "2.10.0", "python": draw(st.sampled_from(["3.12", "3.13"]))}

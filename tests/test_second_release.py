@@ -117,7 +117,7 @@ def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_pa
     built = row("build", "--backend", "nix", "--force")
     assert built.get("outcome") == "built", built
     output = str((two.root / f"result-{name}").resolve())
-    assert state()["built"] == "yes"
+    assert state()["steps"]["built"] == "yes"
     assert row("smoke")["reasons"][0].startswith(f"result-{name}: its closure has no Python 3.12")
     inspected = row("inspect")
     assert (inspected["output"], inspected["outcome"], inspected["recorded"]) == (
@@ -125,7 +125,7 @@ def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_pa
         "failed",
         True,
     )
-    assert state()["inspect"] == "failed"
+    assert state()["steps"]["inspected"] == "failed"
     two.commit()
     two.git("init", "-q", "--bare", str(tmp_path / "remote.git"))
     two.git("remote", "add", "origin", str(tmp_path / "remote.git"))
@@ -151,11 +151,11 @@ def test_packages_of_one_name_in_two_catalogs_have_results_of_their_own(
 
     def states() -> dict[str, str]:
         done = project.run("invoke", "status", "--packages", "*/cpu-avx2", "--json", env=world.env)
-        return {row["id"]: row["built"] for row in json.loads(done.stdout)["packages"]}
+        return {row["id"]: row["steps"]["built"] for row in json.loads(done.stdout)["packages"]}
 
     built = world.built("copy/cpu-avx2")["by_id"]["copy/cpu-avx2"]
     assert "/copy-pytorch-python313-cpu-avx2/" in built["log"]
-    assert states() == {"cuda13_0/cpu-avx2": "no", "copy/cpu-avx2": "yes"}
+    assert states() == {"cuda13_0/cpu-avx2": "-", "copy/cpu-avx2": "yes"}
     both = world.built("cuda13_0/cpu-avx2,copy/cpu-avx2")["by_id"]
     actions = {name: row["action"] for name, row in both.items()}
     assert actions == {"cuda13_0/cpu-avx2": "build", "copy/cpu-avx2": "up to date"}

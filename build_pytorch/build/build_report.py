@@ -47,11 +47,11 @@ def show_plan(screen: Screen, plan: BuildPlan, *, verbose: bool) -> None:
 
 
 def show_outcomes(screen: Screen, plan: BuildPlan, outcomes: Mapping[str, BuildOutcome]) -> None:
-    """Print what became of each build, by name of the step, and the totals."""
+    """Print what became of each build, in the order of the plan, and the totals."""
     if len(outcomes) > 1:
         screen.line()
         width = max(len(outcome.step.package.id) for outcome in outcomes.values())
-        for outcome in outcomes.values():
+        for outcome in (outcomes[step.name] for step in plan.steps if step.name in outcomes):
             name, took = outcome.step.package.id, clock(outcome.seconds)
             what = f"{name:<{width}}  {took:>8}  {outcome.cause or visible(outcome.message)}"
             colour = _COLOURS.get(outcome.state, "red")

@@ -127,7 +127,7 @@ def _reason(own: BuildVerdict, machine: Machine, ready: Sequence[BuildVerdict]) 
     if own.serves(machine) > best:
         return True, f"{version}; nothing ready runs here"
     if own.serves(machine) < best:
-        if len(machine.gpus) > 1:
+        if len({gpu.capability for gpu in machine.gpus}) > 1:
             return False, "no reason: no variant has code for all the GPUs"
         return False, "no reason: no release here can be built for this GPU"
     if not code:

@@ -145,7 +145,7 @@ class GitHub:
         """Return an answer and its body. The time limit is for all of it, not for each read."""
         end = time.monotonic() + self.seconds
         timeout = (_CONNECT_SECONDS, self.seconds)
-        data = b""
+        data = bytearray()
         with self.session.get(self.base + path, timeout=timeout, stream=True) as answer:
             for part in answer.iter_content(_PART_BYTES):
                 data += part
@@ -153,7 +153,7 @@ class GitHub:
                     raise TimeoutError
                 if len(data) > foreign_json.MAX_BYTES:
                     break
-        return answer, data
+        return answer, bytes(data)
 
 
 def _status(answer: requests.Response) -> str:
