@@ -83,7 +83,7 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
         needed = cpu_flags.required(tuple(cpu["flags"]))
         cpu["cpuinfo"] = list(dict.fromkeys([*cpu["cpuinfo"], *needed]))
     by_flags = sorted(cpus, key=lambda name: len(set(cpus[name]["cpuinfo"])))
-    cpus = {name: {**cpu, "level": by_flags.index(name) + 101} for name, cpu in cpus.items()}
+    cpus = {name: {**cpu, "level": by_flags.index(name) + 91} for name, cpu in cpus.items()}
     groups = []
     for platform in PLATFORMS:
         isas = [name for name, cpu in cpus.items() if cpu["platform"] == platform]
