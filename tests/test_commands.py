@@ -123,6 +123,15 @@ def test_invoke_keeps_bytecode_so_that_the_package_is_compiled_once(project: Pro
     assert list(compiled.glob("matrix_reader.*.pyc"))
 
 
+def test_ctrl_c_while_the_program_is_imported_prints_no_traceback(project: Project) -> None:
+    path = project.own_program() / "tasks/menu.py"
+    kill = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    path.write_text(kill)
+    argv = [sys.executable, "-c", "from build_pytorch.tasks.script import main; main()"]
+    done = subprocess.run(argv, cwd=project.root, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 # --- words and options ---
 
 
@@ -255,7 +264,7 @@ def test_error_messages_show_control_characters_escaped(still: Project) -> None:
     assert not {"\x1b", "\u009b", "\u202e"} & set(done.stderr)
 
 
-def test_a_session_of_nox_is_short() -> None:
+def test_the_noxfile_has_at_most_120_lines() -> None:
     assert len((PROJECT / "noxfile.py").read_text().splitlines()) <= 120
 
 

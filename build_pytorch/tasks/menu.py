@@ -1,8 +1,7 @@
-"""The menu: every task by its name, and the program `build-pytorch` that runs them."""
+"""The menu: every task by its name, and the program of Invoke that runs them."""
 
 from __future__ import annotations
 
-import signal
 import sys
 
 from invoke.collection import Collection
@@ -37,9 +36,3 @@ def program() -> Program:
         namespace=Collection.from_module(sys.modules[__name__]),
         version=own_version(),
     )
-
-
-def main() -> None:
-    """Run the words after `build-pytorch`; exits with the code of the command."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for `--list | head`; tasks ignore it
-    program().run()
