@@ -14,7 +14,7 @@ from sample_fleet import LAST, Checkout, SampleFleet
 from test_publish import Hub, hub  # noqa: F401 - a fixture
 
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.publish.publication import Publishing, decide
 from build_pytorch.results import evidence, ledger
 from build_pytorch.results.package_state import PackageState
@@ -24,7 +24,7 @@ ID = "cpu-avx2+torchvision"
 TORCH, VISION, AUDIO = (f"{n}-python313-cpu-avx2" for n in ("pytorch", "torchvision", "torchaudio"))
 
 
-def companion(matrix: Matrix, id_: str = ID) -> CompanionPackage:
+def companion(matrix: Matrix, id_: str = ID) -> Package:
     return next(package for package in matrix.companions if package.id == id_)
 
 

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.inspect import closure, inspection
-from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.source_tables import known_companions
 from build_pytorch.smoke import script
 
@@ -63,7 +63,7 @@ def test_a_library_without_device_code_is_reported_once(tmp_path: Path, name: st
 @pytest.mark.parametrize(("version", "state"), [("0.10.0", "skipped"), ("0.14.0", "failed")])
 def test_versions_without_device_code_are_known(tmp_path: Path, version: str, state: str) -> None:
     vision = package_of("sm120-avx2+torchvision")
-    assert isinstance(vision, CompanionPackage)
+    assert vision.companion
     companion = structs.replace(vision.companion, version=version)
     package = structs.replace(vision, name="torchcodec", companion=companion)
     compile_library(tmp_path, name="libtorchcodec_core7.so")

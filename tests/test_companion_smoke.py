@@ -8,7 +8,7 @@ from built_files import small_project
 from smoke_reports import Raw, report, right, shown, variant
 from test_smoke_command import needs_avx2, printing, result, smoke
 
-from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.source_tables import known_companions
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script
@@ -18,7 +18,7 @@ from build_pytorch.smoke.smoke_report import SmokeRun
 ID = "cpu-avx2+torchvision"
 
 
-def companion(matrix: Matrix, id_: str = ID) -> CompanionPackage:
+def companion(matrix: Matrix, id_: str = ID) -> Package:
     return next(package for package in matrix.companions if package.id == id_)
 
 

@@ -14,7 +14,7 @@ from world import World
 from build_pytorch.base import paths
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.matrix import matrix_reader, source_tables
-from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select, select_packages
 from build_pytorch.results import evidence
 from build_pytorch.sources import fetchers
@@ -26,7 +26,7 @@ VISION = "[release.cuda13_0.companion.torchvision]"
 AUDIO = "[release.cuda13_0.companion.torchaudio]"
 
 
-def companion(matrix: Matrix, id_: str) -> CompanionPackage:
+def companion(matrix: Matrix, id_: str) -> Package:
     return next(package for package in matrix.companions if package.id == id_)
 
 
@@ -167,7 +167,7 @@ def test_the_recipe_of_a_companion_is_a_stub_of_values() -> None:
         assert (PROJECT / imported).exists()
 
 
-def derivations(matrix: Matrix, packages: list[CompanionPackage], *, share: bool) -> dict[str, str]:
+def derivations(matrix: Matrix, packages: list[Package], *, share: bool) -> dict[str, str]:
     """The derivation path of each companion, all from one Nix process."""
     context = Context(matrix, PROJECT)
     # A single recipe shares its import of nixpkgs with no other one.

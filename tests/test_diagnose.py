@@ -21,7 +21,7 @@ from conftest import PROJECT, Project, error_line, unfolded
 from build_pytorch.base import files
 from build_pytorch.build.log_file import diagnose, diagnose_file, named_package, split_lines
 from build_pytorch.build.log_reader import LogDiagnosis
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
+from build_pytorch.matrix.model import Matrix, Package, Variant
 
 LOGS = PROJECT / "tests/logs"
 INDEX: list[dict[str, Any]] = json.loads((LOGS / "index.json").read_text())
@@ -336,7 +336,7 @@ def test_lines_are_split_wherever_the_pieces_end() -> None:
 def test_the_log_names_its_variant(matrix: Matrix) -> None:
     by_id = {package.id: package for package in matrix.packages}
     own, other = by_id["sm120-avx2+torchvision"], by_id["cpu-avx2+torchvision"]
-    assert isinstance(own, CompanionPackage)
+    assert own.companion
     torch = f"-I/nix/store/x-python3.13-{own.variant.pname}-2.10.0-cxxdev/include"
     whole = f"building '/nix/store/x-python3.13-{own.variant.pname}.drv'"
     table: list[tuple[list[str], Package | None]] = [

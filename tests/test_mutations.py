@@ -17,7 +17,7 @@ from one_release import first_release
 
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
+from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES
 from build_pytorch.nix import evaluation
 from build_pytorch.verify import verification
@@ -75,7 +75,7 @@ class Checkout:
             path = self.root / folder / package.path
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(edited(text, edit) if package is source and not imported else text)
-        if isinstance(source, CompanionPackage):
+        if source.companion:
             shutil.copytree(PROJECT / "nix", self.root / "nix" / folder)
         if imported:
             path = self.root / "nix" / folder / imported.removeprefix("nix/")
@@ -92,8 +92,8 @@ class Checkout:
             old, folder=f"{folder}/{old.folder}", catalog=folder, nixpkgs=nixpkgs, like=None
         )
         variant = structs.replace(variant, release=release, release_name=folder)
-        if isinstance(package, CompanionPackage):
-            return structs.replace(package, variant=variant)
+        if package.companion:
+            return variant.with_companion(package.name, package.companion)
         return variant
 
     def matrix(self) -> Matrix:
@@ -109,7 +109,7 @@ class Checkout:
             },
             rules=(),
             variants=variants,
-            companions=tuple(p for p in self.packages if isinstance(p, CompanionPackage)),
+            companions=tuple(p for p in self.packages if p.companion),
         )
 
     def verified(self) -> list[Finding]:

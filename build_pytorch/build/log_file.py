@@ -17,7 +17,7 @@ from build_pytorch.base import files
 from build_pytorch.base.console import grouped
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build.log_reader import LogDiagnosis, LogReader
-from build_pytorch.matrix.model import CompanionPackage, Package
+from build_pytorch.matrix.model import Package
 
 _CHUNK: Final = 1 << 20
 _GZIP: Final = b"\x1f\x8b\x08"
@@ -98,7 +98,7 @@ def named_package(packages: Iterable[Package], head: Iterable[bytes]) -> Package
     pairs = []
     for package in packages:
         pairs += [(package.package, package), (package.pname, package)]
-        if isinstance(package, CompanionPackage):  # as its build prints it
+        if package.companion:  # as its build prints it
             title = f"{package.title} {package.version} for {package.variant.package}"
             pairs.append((title, package))
     by_name = grouped(pairs)
@@ -109,7 +109,7 @@ def named_package(packages: Iterable[Package], head: Iterable[bytes]) -> Package
         if b"-" in line and (here := {match[0].decode() for match in pattern.finditer(line)}):
             found |= here
             built |= here if b"building '" in line else set()
-    of_companions = {n for n in found if isinstance(by_name[n][0], CompanionPackage)}
+    of_companions = {n for n in found if by_name[n][0].companion}
     meant = found - of_companions if built - of_companions or not of_companions else of_companions
     candidates = [{package.path for package in by_name[name]} for name in meant]
     common = set.intersection(*candidates) if candidates else set()

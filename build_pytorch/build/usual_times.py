@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from build_pytorch.base.console import clock
 from build_pytorch.build.backends import Step
-from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.results.ledger import HOST, Event, subject_of
 
 _LAST: Final = 3  #: builds of a kind that count
@@ -48,7 +48,7 @@ def group_of(variant: Variant) -> tuple[str, str]:
 
 def _kind_of(package: Package) -> tuple[str, str, str]:
     """Return release, group and companion: what packages with the same ones take is alike."""
-    name = package.name if isinstance(package, CompanionPackage) else ""
+    name = package.name if package.companion else ""
     return *group_of(package.variant), name
 
 

@@ -17,7 +17,7 @@ from build_pytorch.compare.builds import ComparedBuild, Say
 from build_pytorch.compare.measurement import ComparedTorch, MeasuredSetting, Setting
 from build_pytorch.compare.ratio_statistics import Estimate, overall
 from build_pytorch.hardware import detect
-from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
 from build_pytorch.results.ledger import ComparedFacts, TestOutcome, Verdict
 
@@ -176,7 +176,7 @@ def _checked(
         build = builds.build_of(matrix, text)
     with ProgressLine(f"starting {build.label}", 0) as progress:
         torch = measurement.torch_of(build, progress.at)
-    is_torch = build.artefact and not isinstance(build.package, CompanionPackage)
+    is_torch = build.artefact and not (build.package and build.package.companion)
     if build.artefact and is_torch and not build.artefact.holds(torch.file):
         raise BuildPytorchError(f"{build.label}: imports another torch, {torch.file}")
     return build, torch

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from build_pytorch.inspect.target import InspectionFinding, Target
-from build_pytorch.matrix.model import CompanionPackage, Variant
+from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import store
 
 _GIB: Final = 1 << 30
@@ -51,7 +51,7 @@ def check_closure(target: Target, figures: dict[str, Any]) -> Iterator[Inspectio
     figures |= {"bytes": size, "largest": dict(by_size[:_MOST])}
     names = sorted(name for name, _ in by_size)
     yield from check_cuda(variant, names)
-    if isinstance(target.package, CompanionPackage):
+    if target.package.companion:
         yield from check_torch(variant, names)
     budget = variant.release.build.closure_gib
     limit = (budget.gpu if variant.gpu else budget.cpu) if budget else None

@@ -16,7 +16,7 @@ from build_pytorch.base.versions import minor_version
 from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.target import InspectionFinding, Target
 from build_pytorch.matrix import build_features
-from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.nix import store
 from build_pytorch.smoke.script import release_of
 
@@ -46,7 +46,7 @@ _OVERLAP: Final = 1 << 17
 def check_config(target: Target, figures: dict[str, Any]) -> Iterator[InspectionFinding]:
     """Compare what version.py and the main library state with the matrix."""
     stated, flags = _stated(target), None
-    if not isinstance(target.package, CompanionPackage):  # their files state the version only
+    if target.package.companion is None:  # their files state the version only
         pieces = _pieces([target.folder / "libtorch_cpu.so"])
         match = next(filter(None, map(_CXX.search, pieces)), None)
         flags = match[0].decode(errors="replace") if match else None
@@ -60,7 +60,7 @@ def judge_config(
     """Compare a configuration with the matrix; `cuda`: "" for none. What is None is undecided."""
     release, right = package.variant.release, package.version
     known, stated = {"the version": version}, release_of(version)
-    if isinstance(package, Variant):
+    if package.companion is None:
         known |= {"the CUDA version": cuda, "CXX_FLAGS": flags}
         stated = (version or "").partition("+")[0]  # after it: who built it, and how (PEP 440)
         wanted = release.cuda.version if package.gpu and release.cuda else ""

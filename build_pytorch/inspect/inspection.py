@@ -12,7 +12,7 @@ from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.inspect import closure, configuration, device_code
 from build_pytorch.inspect.elf_file import MACHINES, read_elf
 from build_pytorch.inspect.target import InspectionFinding, Target
-from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.model import Package
 from build_pytorch.nix import store
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
@@ -147,7 +147,7 @@ def built_target(package: Package, artefact: Artefact) -> Target:
     target = Target(package=package, folder=output, artefact=artefact)
     places = sorted(output.glob(f"lib/python3*/site-packages/{target.product.folder}"))
     folder = next(filter(target.has_main, [*places, output / "lib"]), None)
-    if folder is None and isinstance(package, Variant):
+    if folder is None and package.companion is None:
         # The libraries of PyTorch may be in another output of its derivation.
         others = (Path(path) / "lib" for path in store.requisites(str(output)))
         folder = next(filter(target.has_main, others), None)
@@ -185,7 +185,7 @@ def inspect_result(root: Path, package: Package) -> Inspection:
 def inspect_target(target: Target) -> Inspection:
     """Run the parts that apply; where the libraries are not complete, none that reads them."""
     left_out = [] if target.artefact else ["closure"]
-    left_out += ["features"] if isinstance(target.package, CompanionPackage) else []
+    left_out += ["features"] if target.package.companion else []
     results: list[PartResult] = []
     for part in PARTS:
         if part.id in left_out:

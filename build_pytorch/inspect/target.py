@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.source_tables import KnownCompanion, known_companions
 from build_pytorch.results.artefacts import Artefact
 
@@ -40,7 +40,7 @@ class Target(Struct, frozen=True, kw_only=True):
     @property
     def product(self) -> KnownCompanion:
         """What the libraries are called and where they are."""
-        if isinstance(self.package, CompanionPackage):
+        if self.package.companion:
             return known_companions()[self.package.name]
         return TORCH
 

@@ -14,7 +14,7 @@ from build_pytorch.base.versions import numbers, order
 from build_pytorch.matrix import cpu_flags, known_hardware, release_consistency, rules
 from build_pytorch.matrix.field_types import Fault, Trail, listed, quoted, wrong
 from build_pytorch.matrix.hashed_sources import FAKE, sources
-from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.release_consistency import is_for_recipes
 from build_pytorch.matrix.tables import (
     Condition,
@@ -211,7 +211,7 @@ def _codegen_rules(spec: MatrixFile) -> Iterator[Fault]:
 
 
 def collisions(
-    spec: MatrixFile, variants: Sequence[Variant], companions: Sequence[CompanionPackage] = ()
+    spec: MatrixFile, variants: Sequence[Variant], companions: Sequence[Package] = ()
 ) -> Iterator[Fault]:
     """Yield names and files that two packages or two releases share, and wrong lists of them."""
     packages: list[Package] = [*variants, *companions]
@@ -256,7 +256,7 @@ def _shared_names(packages: Sequence[Package]) -> Iterator[Fault]:
         release = package.release
         at: Trail = ("release", package.release_name)
         place: Trail = (*at, "names")
-        if isinstance(package, CompanionPackage):
+        if package.companion:
             place = (*at, "companion", package.name)
         by_path = recipes.setdefault(package.path, package)
         by_name = names.setdefault((release.catalog, package.package), package)

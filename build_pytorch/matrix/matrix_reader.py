@@ -6,7 +6,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -20,10 +20,8 @@ from build_pytorch.matrix import (
     toml_lines,
 )
 from build_pytorch.matrix.field_types import Trail, dotted, message, misfits
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Variant
+from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.tables import MatrixFile
-
-_AnyPackage = TypeVar("_AnyPackage", Variant, CompanionPackage)
 
 _RESTORE: Final = (
     "restore it with `git checkout matrix.toml`; outside a checkout of build-pytorch, "
@@ -97,7 +95,7 @@ def parse(
         "cpu": {variant.cpu_key for variant in variants},
         "patch": {key for rule in applied for key in rule.effect.patches},
     }
-    companions = _named(_companions(variants))
+    companions = tuple(_companions(variants))
     if wrong := list(consistency.collisions(spec, variants, companions)):
         raise _error(text, name, wrong)
     matrix = Matrix(
@@ -164,24 +162,24 @@ def _notes(matrix: Matrix, name: str) -> Iterator[str]:
         yield f"{what}: {effect}; `invoke prefetch --only {source.name}` adds the hash"
 
 
-def _named(packages: Iterable[_AnyPackage]) -> tuple[_AnyPackage, ...]:
-    """Return the packages; `shares_name` is set for those with the package name of another one."""
-    found = list(packages)
-    counts = Counter(package.package for package in found)
+def _named(variants: Iterable[Package]) -> tuple[Package, ...]:
+    """Return the variants; `shares_name` is set for those with the package name of another one."""
+    found = list(variants)
+    counts = Counter(variant.package for variant in found)
     return tuple(
         msgspec.structs.replace(it, shares_name=True) if counts[it.package] > 1 else it
         for it in found
     )
 
 
-def _companions(variants: Iterable[Variant]) -> Iterator[CompanionPackage]:
+def _companions(variants: Iterable[Package]) -> Iterator[Package]:
     """Yield the companions of the variants, in their order."""
     for variant in variants:
         for name, companion in variant.release.companion.packages.items():
-            yield CompanionPackage(name=name, variant=variant, companion=companion)
+            yield variant.with_companion(name, companion)
 
 
-def _variants(spec: MatrixFile) -> Iterator[Variant]:
+def _variants(spec: MatrixFile) -> Iterator[Package]:
     """Yield every variant, in the order of releases, groups, GPU architectures and CPU ISAs."""
     for name, release in spec.release.items():
         pin = spec.pin[release.nixpkgs.pin]
@@ -189,7 +187,7 @@ def _variants(spec: MatrixFile) -> Iterator[Variant]:
         for group in release.group:
             for gpu_key in group.gpu or (None,):
                 for cpu_key in group.cpu:
-                    variant = Variant(
+                    variant = Package(
                         release_name=name,
                         release=release,
                         pin=pin,

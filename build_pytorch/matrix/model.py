@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 from msgspec import Struct, structs
 
@@ -74,76 +73,11 @@ class Effects(Struct, frozen=True, kw_only=True):
     fixes: tuple[str, ...] = ()
 
 
-class _Recipe(Struct, frozen=True, kw_only=True, dict=True):
-    """What a variant and a companion have in common; a companion has most of it of its variant."""
+class Package(Struct, frozen=True, kw_only=True, dict=True):
+    """What has a recipe: a variant, or a companion that is compiled against one.
 
-    shares_name: bool = False
-    """Whether a release with another catalog has a package of the same name."""
-
-    @property
-    def variant(self) -> Variant:
-        """The variant; that of a variant is itself."""
-        raise NotImplementedError
-
-    @property
-    def package(self) -> str:
-        """The Flox package name, which is also the stem of the recipe's file name."""
-        raise NotImplementedError
-
-    @property
-    def folder(self) -> str:
-        """The folder of its recipe."""
-        raise NotImplementedError
-
-    @functools.cached_property
-    def path(self) -> str:
-        """The recipe's path below the root."""
-        return f"{self.folder}/{self.package}.nix"
-
-    @property
-    def attribute(self) -> str:
-        """The name in release.nix: the package name, behind that of the release if it is shared."""
-        return f"{self.variant.release_name}-{self.package}" if self.shares_name else self.package
-
-    @property
-    def platform(self) -> ft.Platform:
-        """The platform that it is built for."""
-        return self.variant.cpu.platform
-
-    @property
-    def phase(self) -> Phase:
-        """The phase that writes the recipe."""
-        if self.variant.gpu is None:
-            return Phase.CPU_ONLY
-        return Phase.GPU_X86 if self.platform == "x86_64-linux" else Phase.GPU_ARM
-
-    @property
-    def impossible(self) -> str | None:
-        """Why no machine has this pair of GPU and CPU, or None if one exists.
-
-        Such a package is generated and verified, and never recommended.
-        """
-        gpu = self.variant.gpu
-        if gpu is None or self.platform in gpu.hosts:
-            return None
-        real = f"{', '.join(gpu.products)} on {' and '.join(gpu.hosts)} only"
-        return f"no {self.platform} machine has {self.variant.gpu_label}: {real}"
-
-    @property
-    def status(self) -> str:
-        """`buildable` or `impossible-host`."""
-        return "impossible-host" if self.impossible else "buildable"
-
-    @property
-    def builder_features(self) -> tuple[str, ...]:
-        """The system features that a builder needs: requiredSystemFeatures of the recipe."""
-        build, feature = self.variant.release.build, self.variant.cpu.builder_feature
-        own = (feature,) if build.require_builder_feature and feature else ()
-        return (*build.system_features, *own)
-
-
-class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
-    """One PyTorch to build: a release, a GPU architecture or none, and a CPU ISA."""
+    A variant is one PyTorch to build: a release, a GPU architecture or none, and a CPU ISA.
+    """
 
     release_name: str
     release: Release
@@ -158,35 +92,86 @@ class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
     """Whether the matrix has other releases, so that the id needs the name of this one."""
     is_wrapper: bool = False
     """Whether it takes CUDA packages from the other source that its release names."""
+    shares_name: bool = False
+    """Whether a release with another catalog has a package of the same name."""
+    name: str = "torch"  #: the package of nixpkgs
+    companion: Companion | None = None  #: its table; None for a variant
+    torch: Package | None = None  #: the variant that a companion is compiled against
+
+    def with_companion(self, name: str, companion: Companion) -> Package:
+        """Return a companion of this variant."""
+        return structs.replace(self, name=name, companion=companion, torch=self)
+
+    @property
+    def variant(self) -> Package:
+        """The variant of a companion; a variant itself."""
+        return self.torch or self
 
     @functools.cached_property
     def short_id(self) -> str:
-        """The name inside its release, such as `sm120-avx512` or `cpu-avx2`. The ledger has it."""
+        """The name inside its release, such as `sm120-avx512`, `cpu-avx2+torchvision`."""
+        if self.companion:
+            return f"{self.variant.short_id}+{self.name}"
         if self.group.kind == "mps":
             return "darwin-mps"
         return f"{self.gpu_key or 'cpu'}-{self.cpu_key}{'-wrapper' if self.is_wrapper else ''}"
-
-    @property
-    def packages_from(self) -> CudaPackages | None:
-        """The source of CUDA packages other than its pin, or None."""
-        return self.cuda.packages_from if self.cuda and self.is_wrapper else None
-
-    @property
-    def same_build_as(self) -> Variant | None:
-        """The variant from which a wrapper differs in its name alone, without a local checkout."""
-        packages = self.packages_from
-        is_same = packages and packages.rev and packages.same_of == packages.rev
-        return structs.replace(self, is_wrapper=False) if is_same else None
 
     @property
     def id(self) -> str:
         """The name in the matrix: with several releases such as `cuda12_8/sm120-avx512`."""
         return f"{self.release_name}/{self.short_id}" if self.is_qualified else self.short_id
 
+    @functools.cached_property
+    def suffix(self) -> str:
+        """The second part of the names of a variant and of its companions."""
+        names = self.release.names
+        end = f"{names.suffix}{'-wrapper' if self.is_wrapper else ''}"
+        if self.group.kind == "mps":
+            return f"{names.mps}{end}"
+        if self.gpu:
+            return f"{names.gpu}-{self.gpu_key}-{self.cpu_key}{end}"
+        return f"{names.cpu}-{self.cpu_key}{end}"
+
+    @functools.cached_property
+    def package(self) -> str:
+        """The Flox package name, which is also the stem of the recipe's file name."""
+        return f"{self.name if self.companion else self.release.names.package}-{self.suffix}"
+
     @property
-    def cuda(self) -> CudaToolkit | None:
-        """The CUDA of the release; None without a GPU."""
-        return self.release.cuda if self.gpu else None
+    def pname(self) -> str:
+        """The derivation's pname, which contains the version of PyTorch for a variant."""
+        return self.package if self.companion else f"{self.release.names.pname}-{self.suffix}"
+
+    @property
+    def title(self) -> str:
+        """How the product calls itself, such as TorchVision."""
+        return known_companions()[self.name].title if self.companion else "PyTorch"
+
+    @property
+    def attribute(self) -> str:
+        """The name in release.nix: the package name, behind that of the release if it is shared."""
+        return f"{self.release_name}-{self.package}" if self.shares_name else self.package
+
+    @property
+    def folder(self) -> str:
+        """The folder of its recipe."""
+        folder = self.group.folder or self.release.folder
+        return companion_folder_of(folder) if self.companion else folder
+
+    @functools.cached_property
+    def path(self) -> str:
+        """The recipe's path below the root."""
+        return f"{self.folder}/{self.package}.nix"
+
+    @property
+    def source(self) -> PackageSource:
+        """The source of PyTorch or of the companion."""
+        return self.companion or self.release.torch
+
+    @property
+    def version(self) -> str:
+        """The version of PyTorch or of the companion."""
+        return self.source.version
 
     @property
     def kind(self) -> ft.Kind:
@@ -194,18 +179,102 @@ class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
         return self.group.kind
 
     @property
+    def platform(self) -> ft.Platform:
+        """The platform that it is built for."""
+        return self.cpu.platform
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that writes the recipe."""
+        if self.gpu is None:
+            return Phase.CPU_ONLY
+        return Phase.GPU_X86 if self.platform == "x86_64-linux" else Phase.GPU_ARM
+
+    @property
+    def impossible(self) -> str | None:
+        """Why no machine has this pair of GPU and CPU, or None if one exists.
+
+        Such a package is generated and verified, and never recommended.
+        """
+        if self.gpu is None or self.platform in self.gpu.hosts:
+            return None
+        real = f"{', '.join(self.gpu.products)} on {' and '.join(self.gpu.hosts)} only"
+        return f"no {self.platform} machine has {self.gpu_label}: {real}"
+
+    @property
+    def status(self) -> str:
+        """`buildable` or `impossible-host`."""
+        return "impossible-host" if self.impossible else "buildable"
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """The GPUs it is for: those of its platform, or all if there is none on it."""
+        return self.gpu.hosts.get(self.platform, self.gpu.products) if self.gpu else ()
+
+    @property
+    def gpu_label(self) -> str:
+        """The architecture in upper case, such as `SM120`; empty for CPU-only variants."""
+        return (self.gpu_key or "").upper()
+
+    @property
+    def cuda(self) -> CudaToolkit | None:
+        """The CUDA of the release; None without a GPU."""
+        return self.release.cuda if self.gpu else None
+
+    @property
+    def driver(self) -> str:
+        """The oldest Linux driver: that of the CUDA, or of the GPU if it is newer; "" without."""
+        if not (self.gpu and self.cuda):
+            return ""
+        return max(self.cuda.driver, self.gpu.driver or "", key=numbers)
+
+    @property
     def build(self) -> Build:
         """The limits and requirements of its build."""
         return self.release.build if self.gpu else self.release.build.without_cuda
 
     @property
+    def builder_features(self) -> tuple[str, ...]:
+        """The system features that a builder needs: requiredSystemFeatures of the recipe."""
+        build, feature = self.release.build, self.cpu.builder_feature
+        own = (feature,) if build.require_builder_feature and feature else ()
+        return (*build.system_features, *own)
+
+    @property
+    def config(self) -> tuple[str, ...]:
+        """The options that are true in the config of its nixpkgs, each once."""
+        support = ("cudaSupport",) if self.gpu else ()
+        return tuple(dict.fromkeys((*self.release.nixpkgs.config, *support)))
+
+    @functools.cached_property
+    def python_set(self) -> str:
+        """The attribute of nixpkgs that has the packages of its Python."""
+        return self.pin.python_set(self.release.python.version)
+
+    @property
     def passthru(self) -> dict[str, str | None]:
         """The attributes by which programs choose a package."""
         if self.kind == "mps":
-            return {"gpuArch": "mps", "cpuISA": None, "blasProvider": "veclib"}
-        capability = self.gpu.capability if self.gpu else None
-        blas = "cublas" if self.gpu and self.group.blas == "openblas" else self.group.blas
-        return {"gpuArch": capability, "cpuISA": self.cpu_key, "blasProvider": blas}
+            found = {"gpuArch": "mps", "cpuISA": None, "blasProvider": "veclib"}
+        else:
+            capability = self.gpu.capability if self.gpu else None
+            blas = "cublas" if self.gpu and self.group.blas == "openblas" else self.group.blas
+            found = {"gpuArch": capability, "cpuISA": self.cpu_key, "blasProvider": blas}
+        if self.companion:
+            del found["blasProvider"]
+        return found
+
+    @property
+    def packages_from(self) -> CudaPackages | None:
+        """The source of CUDA packages other than its pin, or None."""
+        return self.cuda.packages_from if self.cuda and self.is_wrapper else None
+
+    @property
+    def same_build_as(self) -> Package | None:
+        """The variant from which a wrapper differs in its name alone, without a local checkout."""
+        packages = self.packages_from
+        is_same = packages and packages.rev and packages.same_of == packages.rev
+        return structs.replace(self, is_wrapper=False) if is_same else None
 
     @property
     def source_fixes(self) -> tuple[str, ...]:
@@ -228,167 +297,23 @@ class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
         return "cupti-paths" in self.effects.fixes and "cmake-flags" in self.pin.has
 
     @property
-    def version(self) -> str:
-        """The version of PyTorch."""
-        return self.release.torch.version
-
-    @property
-    def source(self) -> PackageSource:
-        """The source of PyTorch."""
-        return self.release.torch
-
-    @functools.cached_property
-    def python_set(self) -> str:
-        """The attribute of nixpkgs that has the packages of its Python."""
-        return self.pin.python_set(self.release.python.version)
-
-    @property
-    def config(self) -> tuple[str, ...]:
-        """The options that are true in the config of its nixpkgs, each once."""
-        support = ("cudaSupport",) if self.gpu else ()
-        return tuple(dict.fromkeys((*self.release.nixpkgs.config, *support)))
-
-    @property
-    def driver(self) -> str:
-        """The oldest Linux driver: that of the CUDA, or of the GPU if it is newer; "" without."""
-        if not (self.gpu and self.release.cuda):
-            return ""
-        return max(self.release.cuda.driver, self.gpu.driver or "", key=numbers)
-
-    @functools.cached_property
-    def suffix(self) -> str:
-        """The second part of the names of the variant and of its companions."""
-        names = self.release.names
-        end = f"{names.suffix}{'-wrapper' if self.is_wrapper else ''}"
-        if self.group.kind == "mps":
-            return f"{names.mps}{end}"
-        if self.gpu:
-            return f"{names.gpu}-{self.gpu_key}-{self.cpu_key}{end}"
-        return f"{names.cpu}-{self.cpu_key}{end}"
-
-    @functools.cached_property
-    def package(self) -> str:
-        """The Flox package name, which is also the stem of the recipe's file name."""
-        return f"{self.release.names.package}-{self.suffix}"
-
-    @property
-    def variant(self) -> Variant:
-        """The variant itself: a package of the matrix is a variant or has one."""
-        return self
-
-    @property
-    def folder(self) -> str:
-        """The folder of its recipe."""
-        return self.group.folder or self.release.folder
-
-    @property
-    def pname(self) -> str:
-        """The derivation's pname, which contains the version of PyTorch."""
-        return f"{self.release.names.pname}-{self.suffix}"
-
-    @property
     def untaken_hashes(self) -> tuple[tuple[str, str], ...]:
         """The names and places of its sources that have no hash yet: without, no build begins."""
         places: list[tuple[str, ...]] = [("torch",)]
         places += [("cuda", "packages_from")] if self.is_wrapper else []
+        places += [("companion", self.name)] if self.companion else []
+        found = []
+        for place in places:
+            table = self.release.hashed.get(place)
+            if table and not getattr(table, table.hash_key):
+                name = f"release.{self.release_name}.{'.'.join(place)}"
+                found.append((table.source_name or place[-1], name))
         patches = (("patch", f"patch {p.name}") for p in self.effects.patches if not p.hash)
-        return (*_untaken(self.release_name, self.release, places), *patches)
-
-    @property
-    def products(self) -> tuple[str, ...]:
-        """The GPUs it is for: those of its platform, or all if there is none on it."""
-        if self.gpu is None:
-            return ()
-        return self.gpu.hosts.get(self.cpu.platform, self.gpu.products)
-
-    @property
-    def gpu_label(self) -> str:
-        """The architecture in upper case, such as `SM120`; empty for CPU-only variants."""
-        return (self.gpu_key or "").upper()
+        return (*found, *patches)
 
 
-class CompanionPackage(_Recipe, frozen=True, kw_only=True, dict=True):
-    """A companion for one variant, such as TorchVision compiled against the torch of sm90-avx2."""
-
-    name: str  #: the package of nixpkgs: torchvision or torchaudio
-    variant: Variant
-    companion: Companion
-
-    @functools.cached_property
-    def short_id(self) -> str:
-        """The name inside its release, such as `sm120-avx512+torchvision`."""
-        return f"{self.variant.short_id}+{self.name}"
-
-    @property
-    def id(self) -> str:
-        """The name in the matrix, such as `cuda12_8/sm120-avx512+torchvision`."""
-        return f"{self.variant.id}+{self.name}"
-
-    @functools.cached_property
-    def package(self) -> str:
-        """The Flox package name, the stem of the recipe's file name and the pname."""
-        return f"{self.name}-{self.variant.suffix}"
-
-    @property
-    def title(self) -> str:
-        """How the package calls itself, such as TorchVision."""
-        return known_companions()[self.name].title
-
-    @property
-    def pname(self) -> str:
-        """The derivation's pname."""
-        return self.package
-
-    @property
-    def folder(self) -> str:
-        """The folder of its recipe."""
-        return companion_folder_of(self.variant.folder)
-
-    @property
-    def version(self) -> str:
-        """The version of the companion."""
-        return self.companion.version
-
-    @property
-    def source(self) -> PackageSource:
-        """The source of the companion."""
-        return self.companion
-
-    @property
-    def passthru(self) -> dict[str, str | None]:
-        """The attributes by which programs choose a package."""
-        return {name: self.variant.passthru[name] for name in ("gpuArch", "cpuISA")}
-
-    @property
-    def release_name(self) -> str:
-        """The release of its variant."""
-        return self.variant.release_name
-
-    @property
-    def release(self) -> Release:
-        """The release of its variant."""
-        return self.variant.release
-
-    @property
-    def untaken_hashes(self) -> tuple[tuple[str, str], ...]:
-        """The names and places of the sources without a hash, also of its variant."""
-        own = _untaken(self.release_name, self.release, [("companion", self.name)])
-        return (*self.variant.untaken_hashes, *own)
-
-
-def _untaken(
-    name: str, release: Release, places: Sequence[tuple[str, ...]]
-) -> Iterator[tuple[str, str]]:
-    """Yield the names and places of tables of a release that have no hash."""
-    for place in places:
-        table = release.hashed.get(place)
-        if table and not getattr(table, table.hash_key):
-            yield table.source_name or place[-1], f"release.{name}.{'.'.join(place)}"
-
-
-Package = Variant | CompanionPackage
-"""What has a recipe. Both kinds have the attributes of CompanionPackage, except name and companion;
-`variant` of a variant is itself."""
+Variant = Annotated[Package, "its companion is None"]
+"""The type of a package that is a variant, for signatures."""
 
 
 class Matrix(Struct, frozen=True, kw_only=True, eq=False):
@@ -401,7 +326,7 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     patches: dict[str, Patch]
     rules: tuple[Rule, ...]
     variants: tuple[Variant, ...]
-    companions: tuple[CompanionPackage, ...]
+    companions: tuple[Package, ...]
     """The companions of all variants, in the order of the variants."""
     notes: tuple[str, ...]  #: what is allowed and not complete, each with its place in the file
     publisher: str  #: organization on FloxHub, or empty
@@ -414,7 +339,7 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
         """The variants, then their companions: everything that has a recipe."""
         return (*self.variants, *self.companions)
 
-    def companions_of(self, variant: Variant) -> tuple[CompanionPackage, ...]:
+    def companions_of(self, variant: Variant) -> tuple[Package, ...]:
         """Return the companions for a variant."""
         return tuple(each for each in self.companions if each.variant.path == variant.path)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.matrix.field_types import quoted
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
+from build_pytorch.matrix.model import Matrix, Package, Variant
 
 ALL: Final = "all"
 """The word that selects every variant."""
@@ -79,7 +79,7 @@ def select_packages(
 
 def _added(packages: Sequence[Package], found: set[str], companions: Sequence[str]) -> set[str]:
     """Return the recipes of the named companions of the variants that were found."""
-    own = [p for p in packages if isinstance(p, CompanionPackage) and p.variant.path in found]
+    own = [p for p in packages if p.companion and p.variant.path in found]
     for name in companions:
         if not any(package.name == name for package in own):
             names = list(dict.fromkeys(package.name for package in own))

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.matrix.model import CompanionPackage, Package
+from build_pytorch.matrix.model import Package
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script
@@ -152,20 +152,19 @@ def judge_run(ran: SmokeRun, package: Package, built: Artefact | None) -> Judgem
         return Judgement(outcome="failed", reasons=(ran.problem,))
     file = tested_file(package, ran.report)
     if built and file and not built.holds(file):
-        name = package.name if isinstance(package, CompanionPackage) else "torch"
-        reason = f"imports another {name}, {file}, and not that of {built.output}"
+        reason = f"imports another {package.name}, {file}, and not that of {built.output}"
         return Judgement(outcome="failed", reasons=(reason,))
     return judge(ran.report, package.variant, companions_of(package))
 
 
 def companions_of(package: Package) -> dict[str, str]:
     """Return the companion that is to be tested and its version; {} for a variant."""
-    return {package.name: package.version} if isinstance(package, CompanionPackage) else {}
+    return {package.name: package.version} if package.companion else {}
 
 
 def tested_file(package: Package, report: SmokeReport | None) -> str:
     """Return the file that the package was imported from, or "" if it was not imported."""
-    if report is None or not isinstance(package, CompanionPackage):
+    if report is None or package.companion is None:
         return report.torch.file if report else ""
     facts = report.companions.get(package.name)
     return (facts.file if facts else None) or ""

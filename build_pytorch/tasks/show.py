@@ -106,12 +106,10 @@ def _show_known(matrix: Matrix, *, verbose: bool, json: bool) -> None:
 
 def _facts(matrix: Matrix, package: Package, *, verbose: bool) -> Iterator[tuple[str, str]]:
     """Yield what a package is, each fact with its name."""
-    from build_pytorch.matrix.model import CompanionPackage
-
     variant, release = package.variant, package.release
     yield "status", ": ".join(filter(None, (variant.status, variant.impossible)))
     yield "package", package.package
-    if isinstance(package, CompanionPackage):
+    if package.companion:
         source = _source(package.companion.source)
         text = f"{package.name} {package.version} {source}, for PyTorch {release.torch.version}"
         yield "companion", f"{text} of {variant.id}"

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.file_plan import Tree
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
+from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.nix.source_text import without_comments
 from build_pytorch.verify.check import Check, Finding
 
@@ -98,8 +98,8 @@ class Context:
             (package, recipe)
             for package, recipe in self.present
             if kind == "packages"
-            or (isinstance(package, CompanionPackage) and kind == "companions")
-            or (isinstance(package, Variant) and kind in {"variants", package.kind})
+            or (package.companion and kind == "companions")
+            or (package.companion is None and kind in {"variants", package.kind})
         ]
 
     def matrix_finding(self, table: str, found: str, expected: str, fix: str = "") -> Finding:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.versions import digits
-from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES
 from build_pytorch.verify import hooks
 from build_pytorch.verify.hooks import FLAG, FLAGS, MACHINES, SOURCE, in_order, without_layout
@@ -72,7 +72,7 @@ def expected(
     """
     wanted = {name: value for name, value in pin.items() if not _OF_VARIANT.match(name)}
     wanted |= _of_every_package(package, is_generated=is_generated)
-    if isinstance(package, Variant):
+    if package.companion is None:
         wanted |= _of_variant(package, pin, facts)
     else:
         wanted |= _of_companion(package, pin, facts, torch)
@@ -86,7 +86,7 @@ def expected(
 def _of_every_package(package: Package, *, is_generated: bool) -> Facts:
     variant, release = package.variant, package.release
     python = f"python{release.python.version}"
-    texts = _texts(variant) if is_generated and isinstance(package, Variant) else {}
+    texts = _texts(variant) if is_generated and package.companion is None else {}
     driver = variant.driver.partition(".")[0]
     numbers = (variant.cuda.version, driver) if variant.cuda else ()
     wanted: Facts = {
@@ -119,7 +119,7 @@ def _of_every_package(package: Package, *, is_generated: bool) -> Facts:
             "src.hash": source.hash,
             "src.fetchSubmodules": source.submodules,
         }
-    keeps = isinstance(package, CompanionPackage) and package.companion.patches != "clear"
+    keeps = package.companion and package.companion.patches != "clear"
     if not (source.is_of_pin or keeps):
         wanted["attr.patches"] = []
     return wanted
@@ -267,7 +267,7 @@ fi
     }
 
 
-def _of_companion(package: CompanionPackage, pin: Facts, facts: Facts, torch: str) -> Facts:
+def _of_companion(package: Package, pin: Facts, facts: Facts, torch: str) -> Facts:
     variant = package.variant
     wanted: Facts = {
         "attr.doInstallCheck": False,
@@ -290,7 +290,7 @@ def _environment(package: Package) -> dict[str, str]:
     wanted["CXXFLAGS"] = wanted["CFLAGS"] = f"{' '.join(variant.cpu.flags)} {FLAG}"
     if variant.gpu:
         wanted["TORCH_CUDA_ARCH_LIST"] = variant.gpu.capability
-    if isinstance(package, Variant):
+    if package.companion is None:
         if not release.torch.is_of_pin:
             wanted["PYTORCH_BUILD_VERSION"] = release.torch.version
         wanted |= variant.effects.environment
@@ -310,7 +310,7 @@ def _jobs(package: Package) -> Facts:
     for cores, processors in MACHINES:
         limit = min(cores or processors, most)
         # nixpkgs sets MAX_JOBS again from the cores for torch alone.
-        jobs = limit if isinstance(package, Variant) else most
+        jobs = limit if package.companion is None else most
         found[f"jobs.{cores} of {processors} cores"] = f"MAX_JOBS={jobs} NIX_BUILD_CORES={limit}"
     return found
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from build_pytorch.base import process
-from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.matrix.model import Package
 from build_pytorch.nix import store
 
 _SECONDS: Final = 60
@@ -221,7 +221,7 @@ Facts = dict[str, str | bool]
 
 def other_texts(package: Package) -> dict[str, str]:
     """Return what hooks do where a source has another text in a file: they stop, or go on."""
-    if not isinstance(package, Variant):
+    if package.companion:
         return {}
     found = {}
     if package.gpu and "codegen-condition" in package.source_fixes:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from build_pytorch.base import files, paths, process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
+from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.source_tables import (
     CUDA_PACKAGES,
     CUDA_PACKAGES_VARIABLE,
@@ -195,15 +195,14 @@ def _pinned_package(package: Package) -> str:
     sha256 = f"sha256 = {quoting.literal(pin.sha256)};" if pin.sha256 else ""
     overlay = f"(final: prev: {{ cudaPackages = final.{cuda.package_set}; }})" if cuda else ""
     support = quoting.literal(cuda is not None)
-    name = package.name if isinstance(package, CompanionPackage) else "torch"
     arguments = f"cudaSupport = {support};"
-    if name == "torch" and variant.group.blas != "openblas":
+    if package.companion is None and variant.group.blas != "openblas":
         arguments += f" blas = p.blas.override {{ blasProvider = p.{variant.group.blas}; }};"
     return f"""(let p = import (fetchTarball {{ url = {quoting.literal(url)}; {sha256} }}) {{
     system = {quoting.literal(variant.cpu.platform)};
     config = {{ allowUnfree = true; allowBroken = true; cudaSupport = {support}; }};
     overlays = [ {overlay} ];
-  }}; in p.{variant.python_set}.{name}.override {{ {arguments} }})"""
+  }}; in p.{variant.python_set}.{package.name}.override {{ {arguments} }})"""
 
 
 def _hooks(facts: Facts, package: Package | None) -> Hooks:

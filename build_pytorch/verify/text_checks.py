@@ -80,7 +80,7 @@ def retired_pin(context: Context) -> Iterator[Finding]:
     matrix = context.matrix
     for package, recipe in context.present:
         rev = package.variant.pin.rev
-        if isinstance(package, Variant) and rev not in recipe.text:
+        if package.companion is None and rev not in recipe.text:
             yield Finding(found="no pin of its release", expected=rev, path=recipe.path)
     release_names = {package.path: package.release_name for package in matrix.packages}
     for name, release in matrix.releases.items():

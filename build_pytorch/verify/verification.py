@@ -73,7 +73,7 @@ class VerificationResult:
         """One line with all counts."""
         context = self.context
         companions = len(context.companions)
-        present = sum(isinstance(package, Variant) for package, _ in context.present)
+        present = sum(package.companion is None for package, _ in context.present)
         found = f"{present} of {counted(len(context.variants), 'recipe')}"
         if companions:
             found += f", {len(context.present) - present} of {counted(companions, 'companion')}"
