@@ -83,7 +83,7 @@ MUTATIONS: list[tuple[str, str, Callable[[str], str | bytes | None]]] = [
     ("substitution-fails", GPU_RECIPE, swap("    substituteInPlace", "    sed -i s/a/b/ setup.py\n    s")),
     ("pattern-lines", GPU_RECIPE, swap('version = "2.10.0";', 'version = "2.9.1";')),
     ("pattern-lines", GPU_RECIPE, swap("let\n", "let\n  # not cudaPackages_13 here\n")),
-    ("pattern-lines", GPU_RECIPE, swap("final.cudaPackages_13;", "final.cudaPackages_12;")),
+    ("pattern-lines", GPU_RECIPE, swap("final.cudaPackages_13.", "final.cudaPackages_12.")),
     ("pattern-lines", CPU_RECIPE, swap('version = "2.10.0";', 'version = "2.9.1";')),
     ("pattern-lines", CPU_RECIPE, swap("let\n", "let\n  # final.cudaPackages_13\n")),
     ("retired-pin", GPU_RECIPE, swap("let\n", "let\n  # was fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3\n")),

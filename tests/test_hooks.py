@@ -162,7 +162,7 @@ def findings(matrix: Matrix, root: Path, *variants: str) -> list[str]:
         (JOBS, f"{JOBS}\ncuda_host_flags = true", "sm90-avx2"),
         (JOBS, f'{JOBS}\ncache = "/var/x"', "sm90-avx2"),
         (JOBS, f"{JOBS}\nrequire_builder_feature = true", "cpu-avx512bf16"),
-        ("when.not_in_default_capabilities = true\n", "", "sm90-avx2"),
+        ("-compress-mode=size", "-compress-mode=balance", "sm90-avx2"),
         ('when.torch_source = "github"', 'when.torch_source = "nixpkgs"', "sm90-avx2"),
         ('until.pin_has = ["cccl-headers"]', 'until.cuda = ">=13.0"', "sm103-avx512"),
         (JOBS, "max_jobs = 6", "cpu-avx512bf16"),

@@ -122,7 +122,7 @@ def test_a_value_without_a_quoting_filter_is_refused(tmp_path: Path) -> None:
 def test_release_nix_imports_nixpkgs_once_for_recipes_with_the_same_overlays(
     tmp_path: Path,
 ) -> None:
-    """44 packages, five imports, one of the recipe that cleanup keeps; the same derivations."""
+    """An import for each GPU and platform, one for CPUs, one of the recipe that cleanup keeps."""
     (tmp_path / "model").symlink_to(recipe_facts.MODEL)
     (tmp_path / "nixpkgs.nix").write_text(
         'args: builtins.trace "imported ${args.system}" (import ./model args)\n'
@@ -143,5 +143,5 @@ def test_release_nix_imports_nixpkgs_once_for_recipes_with_the_same_overlays(
         return json.loads(done.stdout), done.stderr.count("trace: imported ")
 
     alone, imports = evaluated(f'scope.import ({PROJECT}/.flox/pkgs + "/${{name}}.nix") {{ }}')
-    assert evaluated("release.${name}") == (alone, 5 + 1)
+    assert evaluated("release.${name}") == (alone, 9 + 2 + 1 + 1)
     assert (len(set(alone)), imports) == (44, 44)

@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:1fbebe7ac558df7c5f5d95665bbb267554d7e8756d933dd3167e5de8513b28c9
+# Digest of this file, with zeros in place of it: sha256:914579ababffd32628a8e52bdd346ed84aa66494db8dbf7d2ba1998526f57db7
 
 { pkgs ? import <nixpkgs> {}
 
@@ -24,13 +24,14 @@
 
     overlays = [
       # Overlay 1: CUDA 13.0 for every package that uses CUDA
-      # nixpkgs compiles NCCL for a default list of architectures that lacks this one.
+      # nixpkgs compiles NCCL for a default list of architectures; this one is for one.
       (final: prev: {
         cudaPackages = final.cudaPackages_13.overrideScope (_: cprev: {
           nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "110"; in {
             makeFlags = (oldAttrs.makeFlags or []) ++ [
               "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
             ];
+            env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
           });
         });
       })
@@ -51,6 +52,7 @@
             "-DCMAKE_CUDA_ARCHITECTURES=110"
             "-DMIN_ARCH=1100"
           ];
+          env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
         });
       })
 
@@ -136,6 +138,9 @@ in
     # they compare TORCH_FEATURE_VERSION with their own version.
     export PYTORCH_BUILD_VERSION=2.10.0
     echo "2.10.0" > version.txt
+
+    # device code that is compressed for size is a fifth smaller; drivers for CUDA 13 read it
+    export NVCC_APPEND_FLAGS=-compress-mode=size
 
     # With CUDA 13, PyTorch includes <cccl/cuda/std/utility>; nixpkgs has these headers in
     # include/cuda. Link them to where PyTorch looks. CUDAFLAGS has the effect of CMAKE_CUDA_FLAGS.

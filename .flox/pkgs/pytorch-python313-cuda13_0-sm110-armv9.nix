@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:ea9754aed508d5c66cd60015daeffba01cfa414b6fdc549dc165bf6cb44dddc9
+# Digest of this file, with zeros in place of it: sha256:08d49076e1ab8302f8721ae73efef1a05c70d071343805cc819d2ebc46da42d1
 
 { pkgs ? import <nixpkgs> {}
 
@@ -24,13 +24,14 @@
 
     overlays = [
       # Overlay 1: CUDA 13.0 for every package that uses CUDA
-      # nixpkgs compiles NCCL for a default list of architectures that lacks this one.
+      # nixpkgs compiles NCCL for a default list of architectures; this one is for one.
       (final: prev: {
         cudaPackages = final.cudaPackages_13.overrideScope (_: cprev: {
           nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "110"; in {
             makeFlags = (oldAttrs.makeFlags or []) ++ [
               "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
             ];
+            env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
           });
         });
       })
@@ -51,6 +52,7 @@
             "-DCMAKE_CUDA_ARCHITECTURES=110"
             "-DMIN_ARCH=1100"
           ];
+          env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
         });
       })
 
@@ -136,6 +138,9 @@ in
     # they compare TORCH_FEATURE_VERSION with their own version.
     export PYTORCH_BUILD_VERSION=2.10.0
     echo "2.10.0" > version.txt
+
+    # device code that is compressed for size is a fifth smaller; drivers for CUDA 13 read it
+    export NVCC_APPEND_FLAGS=-compress-mode=size
 
     # With CUDA 13, PyTorch includes <cccl/cuda/std/utility>; nixpkgs has these headers in
     # include/cuda. Link them to where PyTorch looks. CUDAFLAGS has the effect of CMAKE_CUDA_FLAGS.

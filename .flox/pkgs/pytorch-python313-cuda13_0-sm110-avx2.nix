@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:197266a8473300a1aa822ee3ca2e374f1c9078d46f5f11454232678495c95b8b
+# Digest of this file, with zeros in place of it: sha256:3df5509236e791dc3871df3dd46c91bd2a89ffbbb4cc8934bf307182b3049027
 
 { pkgs ? import <nixpkgs> {}
 
@@ -25,13 +25,14 @@
 
     overlays = [
       # Overlay 1: CUDA 13.0 for every package that uses CUDA
-      # nixpkgs compiles NCCL for a default list of architectures that lacks this one.
+      # nixpkgs compiles NCCL for a default list of architectures; this one is for one.
       (final: prev: {
         cudaPackages = final.cudaPackages_13.overrideScope (_: cprev: {
           nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "110"; in {
             makeFlags = (oldAttrs.makeFlags or []) ++ [
               "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
             ];
+            env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
           });
         });
       })
@@ -52,6 +53,7 @@
             "-DCMAKE_CUDA_ARCHITECTURES=110"
             "-DMIN_ARCH=1100"
           ];
+          env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
         });
       })
 
@@ -137,6 +139,9 @@ in
     # they compare TORCH_FEATURE_VERSION with their own version.
     export PYTORCH_BUILD_VERSION=2.10.0
     echo "2.10.0" > version.txt
+
+    # device code that is compressed for size is a fifth smaller; drivers for CUDA 13 read it
+    export NVCC_APPEND_FLAGS=-compress-mode=size
 
     # With CUDA 13, PyTorch includes <cccl/cuda/std/utility>; nixpkgs has these headers in
     # include/cuda. Link them to where PyTorch looks. CUDAFLAGS has the effect of CMAKE_CUDA_FLAGS.

@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:8b4950dbbf72377f6e7f0b3347c50fc7b8358ce66e0f762fca4d95bb76ba78d3
+# Digest of this file, with zeros in place of it: sha256:8ee279bfcb8d547430b57754bc231c4bc9036ee39d1818e0d2c8599a9ada19a5
 
 { pkgs ? import <nixpkgs> {}
 
@@ -25,7 +25,17 @@
 
     overlays = [
       # Overlay 1: CUDA 13.0 for every package that uses CUDA
-      (final: prev: { cudaPackages = final.cudaPackages_13; })
+      # nixpkgs compiles NCCL for a default list of architectures; this one is for one.
+      (final: prev: {
+        cudaPackages = final.cudaPackages_13.overrideScope (_: cprev: {
+          nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "121"; in {
+            makeFlags = (oldAttrs.makeFlags or []) ++ [
+              "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
+            ];
+            env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
+          });
+        });
+      })
 
       # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
       # torch links a static MAGMA, which nixpkgs makes from this package.
@@ -38,6 +48,12 @@
               hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
             })
           ];
+          # For this architecture, as with NCCL; MAGMA writes 75 as 750.
+          cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
+            "-DCMAKE_CUDA_ARCHITECTURES=121"
+            "-DMIN_ARCH=1210"
+          ];
+          env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
         });
       })
 
@@ -123,6 +139,9 @@ in
     # they compare TORCH_FEATURE_VERSION with their own version.
     export PYTORCH_BUILD_VERSION=2.10.0
     echo "2.10.0" > version.txt
+
+    # device code that is compressed for size is a fifth smaller; drivers for CUDA 13 read it
+    export NVCC_APPEND_FLAGS=-compress-mode=size
 
     # With CUDA 13, PyTorch includes <cccl/cuda/std/utility>; nixpkgs has these headers in
     # include/cuda. Link them to where PyTorch looks. CUDAFLAGS has the effect of CMAKE_CUDA_FLAGS.

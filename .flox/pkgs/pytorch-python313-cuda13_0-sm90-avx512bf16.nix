@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:f73223e4e4d4be965df6ceaedc031e1b001645eaeab0665b2cf8c04958ae1735
+# Digest of this file, with zeros in place of it: sha256:14cf3989c3ec156cfdf1412b67c92c27b5f24cb09bcba743b81b73e301bbf5ae
 
 { pkgs ? import <nixpkgs> {}
 
@@ -24,7 +24,17 @@
 
     overlays = [
       # Overlay 1: CUDA 13.0 for every package that uses CUDA
-      (final: prev: { cudaPackages = final.cudaPackages_13; })
+      # nixpkgs compiles NCCL for a default list of architectures; this one is for one.
+      (final: prev: {
+        cudaPackages = final.cudaPackages_13.overrideScope (_: cprev: {
+          nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "90"; in {
+            makeFlags = (oldAttrs.makeFlags or []) ++ [
+              "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
+            ];
+            env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
+          });
+        });
+      })
 
       # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
       # torch links a static MAGMA, which nixpkgs makes from this package.
@@ -37,6 +47,12 @@
               hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
             })
           ];
+          # For this architecture, as with NCCL; MAGMA writes 75 as 750.
+          cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
+            "-DCMAKE_CUDA_ARCHITECTURES=90"
+            "-DMIN_ARCH=900"
+          ];
+          env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
         });
       })
 
@@ -122,6 +138,9 @@ in
     # they compare TORCH_FEATURE_VERSION with their own version.
     export PYTORCH_BUILD_VERSION=2.10.0
     echo "2.10.0" > version.txt
+
+    # device code that is compressed for size is a fifth smaller; drivers for CUDA 13 read it
+    export NVCC_APPEND_FLAGS=-compress-mode=size
 
     # With CUDA 13, PyTorch includes <cccl/cuda/std/utility>; nixpkgs has these headers in
     # include/cuda. Link them to where PyTorch looks. CUDAFLAGS has the effect of CMAKE_CUDA_FLAGS.

@@ -16,6 +16,9 @@ from build_pytorch.matrix.tables import (
     Rule,
 )
 
+FLAG_VARIABLES = frozenset({"NVCC_APPEND_FLAGS", "NIX_CXXFLAGS_COMPILE"})
+"""Variables with flags for compilers, to which several rules may add."""
+
 
 def may_hold(condition: Condition, release: Release, pin: Pin) -> bool:
     """Return whether those parts of a condition hold that a release decides."""
@@ -36,12 +39,12 @@ def holds(condition: Condition, variant: Variant) -> bool:
         and (not condition.gpu or variant.gpu_key in condition.gpu)
         and (not condition.cpu or variant.cpu_key in condition.cpu)
         and (not wanted or (gpu is not None and in_range(gpu.capability, wanted)))
-        and (not condition.not_in_default_capabilities or _lacks_code(variant))
+        and (not condition.not_in_default_capabilities or lacks_code(variant))
         and may_hold(condition, variant.release, variant.pin)
     )
 
 
-def _lacks_code(variant: Variant) -> bool:
+def lacks_code(variant: Variant) -> bool:
     """Return whether libraries of the pin's CUDA may lack code for a GPU; also if unknown."""
     if not (variant.gpu and variant.cuda):
         return False
@@ -61,9 +64,13 @@ def effects(variant: Variant, rules: Sequence[Rule], patches: Mapping[str, Patch
     fixes = dict.fromkeys(fix for each in changes for fix in each.fixes)
     if "own-capabilities" in fixes:  # of all packages, NCCL and MAGMA among them
         fixes.pop("own-libraries", None)
+    environment: dict[str, str] = {}
+    for name, value in (item for each in changes for item in each.environment.items()):
+        is_joined = name in FLAG_VARIABLES and name in environment
+        environment[name] = f"{environment[name]} {value}" if is_joined else value
     return Effects(
         rules=tuple(applied),
-        environment={name: value for each in changes for name, value in each.environment.items()},
+        environment=environment,
         cmake_flags=tuple(dict.fromkeys(flag for each in changes for flag in each.cmake_flags)),
         patches=tuple(patches[key] for each in changes for key in each.patches),
         fixes=tuple(fixes),
@@ -99,7 +106,8 @@ def problems(rules: Sequence[Rule], variants: Sequence[Variant]) -> Iterator[Rul
             switches = dict(flag.split("=", 1) for flag in rule.effect.cmake_flags)
             for name, value in (rule.effect.environment | switches).items():
                 other, first = values.setdefault(name, (value, rule))
-                if other != value and (first.id, rule.id) not in seen:
+                is_contradiction = other != value and name not in FLAG_VARIABLES
+                if is_contradiction and (first.id, rule.id) not in seen:
                     seen.add((first.id, rule.id))
                     found = f"{rule.id} and {first.id} set {name} to different values"
                     yield RuleProblem(rule, found, f"one value for {variant.id}", is_error=True)

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.versions import digits
+from build_pytorch.matrix import rules
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES
 from build_pytorch.verify import hooks
@@ -73,7 +74,7 @@ def expected(
     wanted = {name: value for name, value in pin.items() if not _OF_VARIANT.match(name)}
     wanted |= _of_every_package(package, is_generated=is_generated)
     if package.companion is None:
-        wanted |= _of_variant(package, pin, facts)
+        wanted |= _of_variant(package, pin, facts, is_generated=is_generated)
     else:
         wanted |= _of_companion(package, pin, facts, torch)
     if "nixpkgs.config" in facts:
@@ -156,7 +157,7 @@ def _nixpkgs(package: Package, facts: Facts) -> Facts:
     }
 
 
-def _of_variant(variant: Variant, pin: Facts, facts: Facts) -> Facts:
+def _of_variant(variant: Variant, pin: Facts, facts: Facts, *, is_generated: bool) -> Facts:
     gpu, torch = variant.gpu, variant.release.torch
     flags = sorted([*pin.get("attr.cmakeFlags", []), *_cmake_flags(variant, pin)])
     wanted: Facts = {
@@ -174,7 +175,7 @@ def _of_variant(variant: Variant, pin: Facts, facts: Facts) -> Facts:
         # The model does not know the minor version of a set that is named by its major version.
         if "nixpkgs.config" not in facts or variant.cuda.package_set.count("_") > 1:
             wanted["cudaVersion"] = variant.cuda.version
-        wanted |= _libraries(variant, pin, facts)
+        wanted |= _libraries(variant, pin, facts, is_generated=is_generated)
         wanted["passthru.cudaCapabilities"] = [gpu.capability]
         if "brokenForOther" in facts:
             wanted["brokenForOther"] = True
@@ -209,21 +210,30 @@ def _cmake_flags(variant: Variant, pin: Facts) -> Iterator[str]:
         yield f"-DCUPTI_INCLUDE_DIR={headers}/include"
 
 
-def _libraries(variant: Variant, pin: Facts, facts: Facts) -> Facts:
-    """Return the facts of NCCL and MAGMA, and the files of foreign CUDA packages."""
-    gpu, fixes = variant.gpu, variant.effects.fixes
+def _libraries(variant: Variant, pin: Facts, facts: Facts, *, is_generated: bool) -> Facts:
+    """Return the facts of NCCL and MAGMA, and the files of foreign CUDA packages.
+
+    A recipe that is not `is_generated` may have those of nixpkgs where they have code for its GPU.
+    """
+    gpu, effects = variant.gpu, variant.effects
     assert gpu  # noqa: S101 - only GPU variants link them
     gencode = f"-gencode=arch=compute_{gpu.code},code=sm_{gpu.code}"
     nccl, magma = pin.get("nccl.makeFlags", []), pin.get("magma.cmakeFlags", [])
-    if "own-capabilities" in fixes:  # which nixpkgs passes on to both
+    if "own-capabilities" in effects.fixes:  # which nixpkgs passes on to both
         nccl = [re.sub("(?<=^NVCC_GENCODE=).*", gencode, flag) for flag in nccl]
         magma = [re.sub("(?<=_ARCHITECTURES:STRING=).*", gpu.code, flag) for flag in magma]
-    if "own-libraries" in fixes:
+    flags = None
+    may_be_of_pin = not is_generated and not rules.lacks_code(variant)
+    is_of_pin = (facts.get("nccl.makeFlags"), facts.get("magma.cmakeFlags")) == (nccl, magma)
+    if "own-libraries" in effects.fixes and not (may_be_of_pin and is_of_pin):
         nccl = [*nccl, f"NVCC_GENCODE={gencode}"]
         magma = [*magma, f"-DCMAKE_CUDA_ARCHITECTURES={gpu.code}", f"-DMIN_ARCH={gpu.code}0"]
-    patches = [f"{p.name} {p.url} {p.hash} normalised" for p in variant.effects.patches]
+        flags = effects.environment.get("NVCC_APPEND_FLAGS")
+    patches = [f"{p.name} {p.url} {p.hash} normalised" for p in effects.patches]
     return {
         "nccl.makeFlags": nccl,
+        "nccl.nvccFlags": flags,
+        "magma.nvccFlags": flags,
         "magma.cmakeFlags": magma,
         "magma.patches": [*pin.get("magma.patches", []), *patches],
         **_foreign_packages(variant, facts),

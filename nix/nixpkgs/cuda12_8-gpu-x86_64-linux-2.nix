@@ -4,7 +4,7 @@
 # the same import, for release.nix and for companions.
 #
 # Generated from matrix.toml by templates/nixpkgs.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:df132a71d0cab3dbbeb1928c8089d465922b2a9f3d6bb78706c4a7d4958faaab
+# Digest of this file, with zeros in place of it: sha256:b0f73236f3ba39f9ac468c1388e38a2bc338e24e4465d5de303e9073136936e2
 
 import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
@@ -20,7 +20,7 @@ import (builtins.fetchTarball {
 
     overlays = [
       # Overlay 1: CUDA 12.8 for every package that uses CUDA
-      # nixpkgs compiles NCCL for a default list of architectures that lacks this one.
+      # nixpkgs compiles NCCL for a default list of architectures; this one is for one.
       (final: prev: {
         cudaPackages = final.cudaPackages_12_8.overrideScope (_: cprev: {
           nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "61"; in {

@@ -4,7 +4,7 @@
 # the same import, for release.nix and for companions.
 #
 # Generated from matrix.toml by templates/nixpkgs.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:25a98ce2c4a3710be19c61baefe5a0c1a980923ca587651405b36158056b6832
+# Digest of this file, with zeros in place of it: sha256:f2e732067a06efe6ffe64000046bf16314665cf78d0d5d422e73934ded704b6c
 
 import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
@@ -20,7 +20,17 @@ import (builtins.fetchTarball {
 
     overlays = [
       # Overlay 1: CUDA 13.0 for every package that uses CUDA
-      (final: prev: { cudaPackages = final.cudaPackages_13; })
+      # nixpkgs compiles NCCL for a default list of architectures; this one is for one.
+      (final: prev: {
+        cudaPackages = final.cudaPackages_13.overrideScope (_: cprev: {
+          nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "121"; in {
+            makeFlags = (oldAttrs.makeFlags or []) ++ [
+              "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
+            ];
+            env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
+          });
+        });
+      })
 
       # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
       # torch links a static MAGMA, which nixpkgs makes from this package.
@@ -33,6 +43,12 @@ import (builtins.fetchTarball {
               hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
             })
           ];
+          # For this architecture, as with NCCL; MAGMA writes 75 as 750.
+          cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
+            "-DCMAKE_CUDA_ARCHITECTURES=121"
+            "-DMIN_ARCH=1210"
+          ];
+          env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
         });
       })
 

@@ -4,7 +4,7 @@
 # the same import, for release.nix and for companions.
 #
 # Generated from matrix.toml by templates/nixpkgs.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:707589f8600b11bca2ebe9008591b6941d7855516c16a6539e9eb66b5fe19ba1
+# Digest of this file, with zeros in place of it: sha256:061c965e988485e01dd1b064072beaae7bc701d84e822852f97b38c09222511e
 
 import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
@@ -20,13 +20,14 @@ import (builtins.fetchTarball {
 
     overlays = [
       # Overlay 1: CUDA 13.0 for every package that uses CUDA
-      # nixpkgs compiles NCCL for a default list of architectures that lacks this one.
+      # nixpkgs compiles NCCL for a default list of architectures; this one is for one.
       (final: prev: {
         cudaPackages = final.cudaPackages_13.overrideScope (_: cprev: {
           nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "110"; in {
             makeFlags = (oldAttrs.makeFlags or []) ++ [
               "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
             ];
+            env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
           });
         });
       })
@@ -47,6 +48,7 @@ import (builtins.fetchTarball {
             "-DCMAKE_CUDA_ARCHITECTURES=110"
             "-DMIN_ARCH=1100"
           ];
+          env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
         });
       })
 

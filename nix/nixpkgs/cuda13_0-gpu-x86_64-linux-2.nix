@@ -1,10 +1,10 @@
 # cuda13_0-gpu-x86_64-linux-2
 #
-# The nixpkgs of pytorch-python313-cuda13_0-sm110-avx2 and of all other recipes with
+# The nixpkgs of pytorch-python313-cuda13_0-sm121-avx2 and of all other recipes with
 # the same import, for release.nix and for companions.
 #
 # Generated from matrix.toml by templates/nixpkgs.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:fe0caa1064fa1d396a86b41854ee3cac8e037bc9bff34218e4cbc156177b82cf
+# Digest of this file, with zeros in place of it: sha256:405aee2136080858aa40d2d1d7c1f5f5c0ad49a55cf1f787a3fd27d0f79678ce
 
 import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
@@ -20,13 +20,14 @@ import (builtins.fetchTarball {
 
     overlays = [
       # Overlay 1: CUDA 13.0 for every package that uses CUDA
-      # nixpkgs compiles NCCL for a default list of architectures that lacks this one.
+      # nixpkgs compiles NCCL for a default list of architectures; this one is for one.
       (final: prev: {
         cudaPackages = final.cudaPackages_13.overrideScope (_: cprev: {
-          nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "110"; in {
+          nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "121"; in {
             makeFlags = (oldAttrs.makeFlags or []) ++ [
               "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
             ];
+            env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
           });
         });
       })
@@ -44,9 +45,10 @@ import (builtins.fetchTarball {
           ];
           # For this architecture, as with NCCL; MAGMA writes 75 as 750.
           cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
-            "-DCMAKE_CUDA_ARCHITECTURES=110"
-            "-DMIN_ARCH=1100"
+            "-DCMAKE_CUDA_ARCHITECTURES=121"
+            "-DMIN_ARCH=1210"
           ];
+          env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
         });
       })
 

@@ -4,7 +4,7 @@
 # the same import, for release.nix and for companions.
 #
 # Generated from matrix.toml by templates/nixpkgs.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:9f7ccb07bbfdf2ffd1c7e0ce5faadf0be73b04dc3df6be3c9cf7ec75e2161668
+# Digest of this file, with zeros in place of it: sha256:b2b531e1a5622741daaa3e2f1a666d3aa0dd47a56ac07e3d5dde4f336762752d
 
 import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
@@ -20,7 +20,17 @@ import (builtins.fetchTarball {
 
     overlays = [
       # Overlay 1: CUDA 13.0 for every package that uses CUDA
-      (final: prev: { cudaPackages = final.cudaPackages_13; })
+      # nixpkgs compiles NCCL for a default list of architectures; this one is for one.
+      (final: prev: {
+        cudaPackages = final.cudaPackages_13.overrideScope (_: cprev: {
+          nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "120"; in {
+            makeFlags = (oldAttrs.makeFlags or []) ++ [
+              "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
+            ];
+            env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
+          });
+        });
+      })
 
       # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
       # torch links a static MAGMA, which nixpkgs makes from this package.
@@ -33,6 +43,12 @@ import (builtins.fetchTarball {
               hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
             })
           ];
+          # For this architecture, as with NCCL; MAGMA writes 75 as 750.
+          cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
+            "-DCMAKE_CUDA_ARCHITECTURES=120"
+            "-DMIN_ARCH=1200"
+          ];
+          env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
         });
       })
 

@@ -4,7 +4,7 @@
 # the same import, for release.nix and for companions.
 #
 # Generated from matrix.toml by templates/nixpkgs.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:04dbfcd783a96436a7ee3e6f14ea2aca2a59acae3ba0e613782e8094bf774f7c
+# Digest of this file, with zeros in place of it: sha256:2d273d9448939cf54f350639261df55fdac35966f01869254dc70b3a352b50a8
 
 import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/0182a361324364ae3f436a63005877674cf45efb.tar.gz";
@@ -39,15 +39,34 @@ import (builtins.fetchTarball {
           # Each file gets the packages of this nixpkgs, and its CUDA without these replacements.
           call = final.newScope { cudaPackages = cuda; cudaPackages_13 = cuda; };
         in {
-          cudaPackages = cuda.overrideScope (_: cprev: {
+          cudaPackages = (cuda.overrideScope (_: cprev: {
             cudatoolkit = call (files + "/cudatoolkit-13_0.nix") { };
             cudnn = call (files + "/cudnn-13_0.nix") { };
             nccl = call (files + "/nccl-13_0.nix") { };
             libcusparse_lt = call (files + "/libcusparse_lt-13_0.nix") { };
+          })).overrideScope (_: cprev: {
+          nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "121"; in {
+            makeFlags = (oldAttrs.makeFlags or []) ++ [
+              "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
+            ];
+            env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
+          });
           });
         })
 
-      # Overlay 2: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
+      # Overlay 2: torch links a static MAGMA, which nixpkgs makes from this package.
+      (final: prev: {
+        magma = prev.magma.overrideAttrs (oldAttrs: {
+          # For this architecture, as with NCCL; MAGMA writes 75 as 750.
+          cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
+            "-DCMAKE_CUDA_ARCHITECTURES=121"
+            "-DMIN_ARCH=1210"
+          ];
+          env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
+        });
+      })
+
+      # Overlay 3: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
       (final: prev: {
         python3Packages = prev.python3Packages.override {
           overrides = pfinal: pprev: {

@@ -47,6 +47,9 @@ let
   cudaOf = pkg: (pkg.cudaPackages or { }).cudaMajorMinorVersion or null;
   magma = named "magma";
 
+  # Flags for nvcc that a recipe adds to a library.
+  nvccFlagsOf = pkg: (pkg.env or { }).NVCC_APPEND_FLAGS or (pkg.NVCC_APPEND_FLAGS or null);
+
   # The model keeps url and hash as given; real fetchers keep only derived values.
   patchOf = patch: toString [
     (patch.name or (baseNameOf patch))
@@ -100,8 +103,12 @@ else
       cuda = cudaOf magma;
       patches = map patchOf (listOf (magma.patches or null));
       buildInputs = map plain (listOf (magma.buildInputs or null));
+      nvccFlags = nvccFlagsOf magma;
     };
-    nccl.makeFlags = (named "nccl").makeFlags or null;
+    nccl = {
+      makeFlags = (named "nccl").makeFlags or null;
+      nvccFlags = nvccFlagsOf (named "nccl");
+    };
     # The files of the CUDA packages that do not come from nixpkgs, and paths of others.
     cudaPackages = mapAttrs (_: package: package.calledFile or null) (
       pick foreign cuda

@@ -2,8 +2,8 @@
 # TorchAudio 2.10.0 for the PyTorch 2.10.0 of pytorch-python313-cuda13_0-sm100-avx512.
 # A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:f54d66db0ce3727c6fbbff7c029051aa896a018163627b60a4576cf5deaf9528
-{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix, torch_of_variant ? null }:
+# Digest of this file, with zeros in place of it: sha256:6df72eb1576343c4925956c20802048f3191ccec1cffa95d01625aeb4c2fe24a
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux-5.nix, torch_of_variant ? null }:
 import ../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
   variant = ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512.nix;
   package = nixpkgs_pinned.python3Packages.torchaudio;

@@ -3,8 +3,8 @@
 # TorchAudio 2.10.0 for the PyTorch 2.10.0 of pytorch-python313-cuda13_0-sm110-avx512vnni.
 # A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:5f53628f4bdb141e375c9403199cbc3d7dc9128a9dd9ae5a4536e5c08353bdd2
-{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux-2.nix, torch_of_variant ? null }:
+# Digest of this file, with zeros in place of it: sha256:3b3165bc7e6448b9da7d4a0d2644322c7e99e0c239aae1d8f267a7883cafeef5
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux-3.nix, torch_of_variant ? null }:
 import ../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
   variant = ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512vnni.nix;
   package = nixpkgs_pinned.python3Packages.torchaudio;

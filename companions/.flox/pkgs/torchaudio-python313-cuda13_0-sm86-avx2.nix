@@ -2,8 +2,8 @@
 # TorchAudio 2.10.0 for the PyTorch 2.10.0 of pytorch-python313-cuda13_0-sm86-avx2.
 # A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:cd618e3273ba409fde32c2b1fdd232ff599e9a32b5634709756d21b80752353a
-{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix, torch_of_variant ? null }:
+# Digest of this file, with zeros in place of it: sha256:c8f427a1d3a9f3b495394b98e3ab68a6c4e30501489728cb9ac890ef98ce9bee
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux-8.nix, torch_of_variant ? null }:
 import ../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
   variant = ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx2.nix;
   package = nixpkgs_pinned.python3Packages.torchaudio;

@@ -2,8 +2,8 @@
 # TorchAudio 2.10.0 for the PyTorch 2.10.0 of pytorch-python313-cuda13_0-sm86-avx512vnni.
 # A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:111d54b8cc1869a25b205d1be446c187e9fbdb28636c3c7317b6968320f6227c
-{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix, torch_of_variant ? null }:
+# Digest of this file, with zeros in place of it: sha256:fddbf9fbd1b32f98bd8cc558323d826e59a74350c3178d2d47d4c63345a59f26
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux-8.nix, torch_of_variant ? null }:
 import ../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
   variant = ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512vnni.nix;
   package = nixpkgs_pinned.python3Packages.torchaudio;

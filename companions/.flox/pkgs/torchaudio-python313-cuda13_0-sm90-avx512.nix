@@ -2,8 +2,8 @@
 # TorchAudio 2.10.0 for the PyTorch 2.10.0 of pytorch-python313-cuda13_0-sm90-avx512.
 # A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:b811a326639c17987f5ec9c382df27473329ac43bf6f7294216c5622c2d61a7f
-{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix, torch_of_variant ? null }:
+# Digest of this file, with zeros in place of it: sha256:d6d49c96f4ce45a2b30e334dbc8079da2345a870debf35573464102685c27b14
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux-6.nix, torch_of_variant ? null }:
 import ../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
   variant = ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512.nix;
   package = nixpkgs_pinned.python3Packages.torchaudio;

@@ -2,8 +2,8 @@
 # TorchVision 0.25.0 for the PyTorch 2.10.0 of pytorch-python313-cuda13_0-sm103-avx512bf16.
 # A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:575968badb5f87b6d23fa409a5f80a5b51ea1704dc268aae67b0018d54a66e65
-{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix, torch_of_variant ? null }:
+# Digest of this file, with zeros in place of it: sha256:dbff4ae75740ea8fc8145650289706d3a5e381aaf272cd9ed730fa41a5b94d2f
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux-4.nix, torch_of_variant ? null }:
 import ../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
   variant = ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512bf16.nix;
   package = nixpkgs_pinned.python3Packages.torchvision;

@@ -3,8 +3,8 @@
 # TorchVision 0.25.0 for the PyTorch 2.10.0 of pytorch-python313-cuda13_0-sm110-avx512bf16.
 # A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:f8975101fc758ff69c7e6b5a02ae1eb4ddc5c4c716b1502682ce6f2610277c69
-{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux-2.nix, torch_of_variant ? null }:
+# Digest of this file, with zeros in place of it: sha256:bc1d3955da4cf217e93f8a7d1e6206203b39870cbf84cdd4faf40172649462f5
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux-3.nix, torch_of_variant ? null }:
 import ../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
   variant = ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512bf16.nix;
   package = nixpkgs_pinned.python3Packages.torchvision;

@@ -2,8 +2,8 @@
 # TorchVision 0.25.0 for the PyTorch 2.10.0 of pytorch-python313-cuda13_0-sm89-avx512.
 # A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:e740b331124866dd0fb71e10e3fe95312df447c0b903e374a60a21435d142afb
-{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix, torch_of_variant ? null }:
+# Digest of this file, with zeros in place of it: sha256:26d4f88ef801c09fbb2dd1facde64cd2daee9c29e6ed94e466ace1552ffdb407
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux-7.nix, torch_of_variant ? null }:
 import ../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
   variant = ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512.nix;
   package = nixpkgs_pinned.python3Packages.torchvision;

@@ -2,8 +2,8 @@
 # TorchVision 0.25.0 for the PyTorch 2.10.0 of pytorch-python313-cuda13_0-sm89-avx512bf16.
 # A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:0b33d8b3a4204bbfe9166c6a4d6d0cddc8a93a2f0598faeb36bea991418c25a4
-{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix, torch_of_variant ? null }:
+# Digest of this file, with zeros in place of it: sha256:cae295523d2dc1a75ba2aa374f1aa349c67e83bb512cc1d6bb257a21eb893f95
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux-7.nix, torch_of_variant ? null }:
 import ../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
   variant = ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512bf16.nix;
   package = nixpkgs_pinned.python3Packages.torchvision;

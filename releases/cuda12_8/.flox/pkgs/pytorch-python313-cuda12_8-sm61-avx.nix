@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:b2aa07726c1f3a818aa3384c68f94c56fdc560cca15dc7d9adc1a3c62724c35c
+# Digest of this file, with zeros in place of it: sha256:7a624bba83f23d0655718cb02df6d2df12cc5635a08a90b1bd64701c5f9f90a8
 
 { pkgs ? import <nixpkgs> {}
 
@@ -24,7 +24,7 @@
 
     overlays = [
       # Overlay 1: CUDA 12.8 for every package that uses CUDA
-      # nixpkgs compiles NCCL for a default list of architectures that lacks this one.
+      # nixpkgs compiles NCCL for a default list of architectures; this one is for one.
       (final: prev: {
         cudaPackages = final.cudaPackages_12_8.overrideScope (_: cprev: {
           nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "61"; in {

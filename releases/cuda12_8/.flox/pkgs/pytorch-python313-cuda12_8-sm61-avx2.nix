@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:04bd56e4f073e267b6cd07afb9db794133d1868562c0ffda08f101110f96af07
+# Digest of this file, with zeros in place of it: sha256:6f9cd7fc414f41f4e06ae9b440e62e485cee1b24cd0a17157d0c8c6f9b2e62b3
 
 { pkgs ? import <nixpkgs> {}
 
@@ -24,7 +24,7 @@
 
     overlays = [
       # Overlay 1: CUDA 12.8 for every package that uses CUDA
-      # nixpkgs compiles NCCL for a default list of architectures that lacks this one.
+      # nixpkgs compiles NCCL for a default list of architectures; this one is for one.
       (final: prev: {
         cudaPackages = final.cudaPackages_12_8.overrideScope (_: cprev: {
           nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "61"; in {

@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13, with CUDA packages from elsewhere.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:0ea892f5d99ed4a7349cbfa8150321d46be73eea8b0831d0b09ab28f5c50c4fa
+# Digest of this file, with zeros in place of it: sha256:f3019f114167566b2a164a256293714cbf6ec4fc3af1e7a2eadd48d8f041b799
 
 { pkgs ? import <nixpkgs> {}
 
@@ -43,15 +43,34 @@
           # Each file gets the packages of this nixpkgs, and its CUDA without these replacements.
           call = final.newScope { cudaPackages = cuda; cudaPackages_13 = cuda; };
         in {
-          cudaPackages = cuda.overrideScope (_: cprev: {
+          cudaPackages = (cuda.overrideScope (_: cprev: {
             cudatoolkit = call (files + "/cudatoolkit-13_0.nix") { };
             cudnn = call (files + "/cudnn-13_0.nix") { };
             nccl = call (files + "/nccl-13_0.nix") { };
             libcusparse_lt = call (files + "/libcusparse_lt-13_0.nix") { };
+          })).overrideScope (_: cprev: {
+          nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "121"; in {
+            makeFlags = (oldAttrs.makeFlags or []) ++ [
+              "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
+            ];
+            env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
+          });
           });
         })
 
-      # Overlay 2: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
+      # Overlay 2: torch links a static MAGMA, which nixpkgs makes from this package.
+      (final: prev: {
+        magma = prev.magma.overrideAttrs (oldAttrs: {
+          # For this architecture, as with NCCL; MAGMA writes 75 as 750.
+          cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
+            "-DCMAKE_CUDA_ARCHITECTURES=121"
+            "-DMIN_ARCH=1210"
+          ];
+          env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
+        });
+      })
+
+      # Overlay 3: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
       (final: prev: {
         python3Packages = prev.python3Packages.override {
           overrides = pfinal: pprev: {
@@ -133,6 +152,9 @@ in
     # they compare TORCH_FEATURE_VERSION with their own version.
     export PYTORCH_BUILD_VERSION=2.10.0.dev20251015
     echo "2.10.0.dev20251015" > version.txt
+
+    # device code that is compressed for size is a fifth smaller; drivers for CUDA 13 read it
+    export NVCC_APPEND_FLAGS=-compress-mode=size
 
     # With CUDA 13, PyTorch includes <cccl/cuda/std/utility>; nixpkgs has these headers in
     # include/cuda. Link them to where PyTorch looks. CUDAFLAGS has the effect of CMAKE_CUDA_FLAGS.

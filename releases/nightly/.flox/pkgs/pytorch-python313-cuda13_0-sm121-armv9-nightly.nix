@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:b00b3ff0a411ca227aea535906619a0de0b4fee8653037121a641d09eab50f3d
+# Digest of this file, with zeros in place of it: sha256:052882a2195a5d820924a4728791283d3a90b44e8fd0cd465888447f5915877d
 
 { pkgs ? import <nixpkgs> {}
 
@@ -25,9 +25,31 @@
 
     overlays = [
       # Overlay 1: CUDA 13.0 for every package that uses CUDA
-      (final: prev: { cudaPackages = final.cudaPackages_13_0; })
+      # nixpkgs compiles NCCL for a default list of architectures; this one is for one.
+      (final: prev: {
+        cudaPackages = final.cudaPackages_13_0.overrideScope (_: cprev: {
+          nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "121"; in {
+            makeFlags = (oldAttrs.makeFlags or []) ++ [
+              "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
+            ];
+            env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
+          });
+        });
+      })
 
-      # Overlay 2: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
+      # Overlay 2: torch links a static MAGMA, which nixpkgs makes from this package.
+      (final: prev: {
+        magma = prev.magma.overrideAttrs (oldAttrs: {
+          # For this architecture, as with NCCL; MAGMA writes 75 as 750.
+          cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
+            "-DCMAKE_CUDA_ARCHITECTURES=121"
+            "-DMIN_ARCH=1210"
+          ];
+          env = (oldAttrs.env or {}) // { NVCC_APPEND_FLAGS = "-compress-mode=size"; };
+        });
+      })
+
+      # Overlay 3: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
       (final: prev: {
         python3Packages = prev.python3Packages.override {
           overrides = pfinal: pprev: {
@@ -109,6 +131,9 @@ in
     # they compare TORCH_FEATURE_VERSION with their own version.
     export PYTORCH_BUILD_VERSION=2.10.0.dev20251015
     echo "2.10.0.dev20251015" > version.txt
+
+    # device code that is compressed for size is a fifth smaller; drivers for CUDA 13 read it
+    export NVCC_APPEND_FLAGS=-compress-mode=size
 
     # With CUDA 13, PyTorch includes <cccl/cuda/std/utility>; nixpkgs has these headers in
     # include/cuda. Link them to where PyTorch looks. CUDAFLAGS has the effect of CMAKE_CUDA_FLAGS.

@@ -2,8 +2,8 @@
 # TorchVision 0.25.0 for the PyTorch 2.10.0 of pytorch-python313-cuda13_0-sm100-armv9.
 # A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:88649dde02daa5b26e1e63f563fd7ccffd6efa98e9e97548763842c3c7a88813
-{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../../../nix/nixpkgs/cuda13_0-gpu-aarch64-linux-2.nix, torch_of_variant ? null }:
+# Digest of this file, with zeros in place of it: sha256:16417b2fa6ce891744e0ea8c39194e23205027906aa3fe052996dd7b8a57e65c
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../../../nix/nixpkgs/cuda13_0-gpu-aarch64-linux-4.nix, torch_of_variant ? null }:
 import ../../../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
   variant = ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm100-armv9.nix;
   package = nixpkgs_pinned.python3Packages.torchvision;

@@ -2,8 +2,8 @@
 # TorchVision 0.25.0 for the PyTorch 2.10.0 of pytorch-python313-cuda13_0-sm103-armv9.
 # A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:237c1d17691de4b3d9bde86b2ea7fe68b4f629791790bdc9d428026e922129f7
-{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../../../nix/nixpkgs/cuda13_0-gpu-aarch64-linux-2.nix, torch_of_variant ? null }:
+# Digest of this file, with zeros in place of it: sha256:51acc2c2fed5c937561947b8fb3416742fbe99521250d7e592097a536be23895
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../../../nix/nixpkgs/cuda13_0-gpu-aarch64-linux-3.nix, torch_of_variant ? null }:
 import ../../../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
   variant = ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm103-armv9.nix;
   package = nixpkgs_pinned.python3Packages.torchvision;

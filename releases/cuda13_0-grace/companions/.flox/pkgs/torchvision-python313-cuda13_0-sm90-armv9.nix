@@ -2,8 +2,8 @@
 # TorchVision 0.25.0 for the PyTorch 2.10.0 of pytorch-python313-cuda13_0-sm90-armv9.
 # A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:e673224153bede7a775111007ed5357b0d7434601577e460bbd0faaac8681209
-{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../../../nix/nixpkgs/cuda13_0-gpu-aarch64-linux-2.nix, torch_of_variant ? null }:
+# Digest of this file, with zeros in place of it: sha256:da4ff32c46e82b6d15db7877a486b5a880de5c586ea8aa88b353c15a6fd11fc7
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../../../nix/nixpkgs/cuda13_0-gpu-aarch64-linux-5.nix, torch_of_variant ? null }:
 import ../../../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
   variant = ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm90-armv9.nix;
   package = nixpkgs_pinned.python3Packages.torchvision;
