@@ -1,6 +1,7 @@
-"""Read official wheels of PyTorch, without running them, into official_wheels.toml.
+"""Read official wheels of PyTorch, without running them, into their rows of available.toml.
 
 `python scripts/wheel_facts.py 2.15.0` runs it; pip downloads each wheel, which is deleted after it.
+A version without a row of PyPI gets one, whose Pythons are to be completed by hand.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ import sys
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import msgspec
 import tomlkit
+from tomlkit.items import AoT
 
 from build_pytorch.base import files, process
 from build_pytorch.base.console import write
@@ -27,12 +27,12 @@ from build_pytorch.base.versions import numbers
 from build_pytorch.inspect import fatbin
 from build_pytorch.inspect.configuration import features_in, stated_in, with_blas
 from build_pytorch.inspect.elf_file import read_elf
-from build_pytorch.matrix import official_wheels
-from build_pytorch.matrix.field_types import Platform
-from build_pytorch.matrix.official_wheels import OfficialWheel
+from build_pytorch.matrix import available
+from build_pytorch.matrix.available import available_builds
+from build_pytorch.matrix.compatibility import capability_of
 from build_pytorch.tasks.command import guarded
 
-PLATFORMS: Final[dict[Platform, str]] = {"x86_64-linux": "x86_64", "aarch64-linux": "aarch64"}
+PLATFORMS: Final = {"x86_64-linux": "x86_64", "aarch64-linux": "aarch64"}
 _TAGS: Final = ("manylinux_2_28", "manylinux2014", "manylinux1")
 """Platform tags of the wheels, the newest first; 2.6.0 for x86-64 has the last."""
 _PYTHON: Final = "3.12"
@@ -44,8 +44,8 @@ _REQUIRED: Final = r"Requires-Dist: nvidia-{}-cu\d+ ?\(?==([0-9.]+)"
 """A CUDA library that a wheel needs, and its version."""
 
 
-def read_wheel(torch: str, platform: Platform) -> OfficialWheel:
-    """Download the wheel that pip installs by default, 0.1 to 1 GB, and return what is in it.
+def read_wheel(torch: str, platform: str) -> dict[str, Any]:
+    """Download the wheel that pip installs by default, 0.1 to 1 GB, and return what its row says.
 
     Nothing stays on the disk. Raises ToolError if there is no such wheel or it cannot be read.
     """
@@ -60,57 +60,53 @@ def read_wheel(torch: str, platform: Platform) -> OfficialWheel:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder, [n for n in archive.namelist() if _READ.fullmatch(n)])
-        return _read(folder, torch, platform, f"PyPI, {wheel.name}, sha256 {digest}")
+        code, ptx = _gpu_code(folder / "torch/lib/libtorch_cuda.so")
+        features = features_in(with_blas(folder / "torch/lib"))
+        metadata = next(folder.glob("torch-*/METADATA")).read_text(errors="replace")
+        for name_ in features:
+            if required := re.search(_REQUIRED.format(name_), metadata):
+                features[name_] = features[name_] or required[1]
+        version = (folder / "torch/version.py").read_text(errors="replace")
+        return {
+            "cuda": stated_in(version).get("cuda", ""),
+            "code": code,
+            "ptx": ptx,
+            "source": f"PyPI, {wheel.name}, sha256 {digest}",
+            "checked": dt.datetime.now(dt.UTC).date(),
+            "features": features,
+        }
 
 
-def _read(folder: Path, torch: str, platform: Platform, source: str) -> OfficialWheel:
-    libraries = with_blas(folder / "torch/lib")
-    sass, ptx = _gpu_code(folder / "torch/lib/libtorch_cuda.so")
-    features = features_in(libraries)
-    metadata = next(folder.glob("torch-*/METADATA")).read_text(errors="replace")
-    for name in features:
-        if required := re.search(_REQUIRED.format(name), metadata):
-            features[name] = features[name] or required[1]
-    return OfficialWheel(
-        torch=torch,
-        platform=platform,
-        cuda=stated_in((folder / "torch/version.py").read_text(errors="replace")).get("cuda", ""),
-        index="",
-        sass=sass,
-        ptx=ptx,
-        features=features,
-        source=source,
-        checked=dt.datetime.now(dt.UTC).date().isoformat(),
-    )
-
-
-def _gpu_code(library: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the machine code and the PTX that at least half of the objects have."""
+def _gpu_code(library: Path) -> tuple[list[str], list[str]]:
+    """Return the capabilities of machine code and of PTX that at least half of the objects have."""
     objects = fatbin.device_objects(read_elf(library)) if library.exists() else []
-    if not objects:
-        return (), ()
     cubins = Counter(code for each in objects for code in each.cubins)
     ptx = Counter(code for each in objects for code in each.ptx)
     least = max(cubins.values(), default=0) / 2
 
-    def common(found: Counter[str]) -> tuple[str, ...]:
-        return tuple(sorted((code for code in found if found[code] > least), key=_number))
+    def common(found: Counter[str]) -> list[str]:
+        capabilities = [capability_of(code) for code in found if found[code] > least]
+        return sorted(capabilities, key=numbers)
 
     return common(cubins), common(ptx)
 
 
-def _number(code: str) -> tuple[int, str]:
-    return int(re.sub(r"\D", "", code)), code
-
-
-def file_text(old: str, wheels: Iterable[OfficialWheel]) -> str:
-    """Return the text of official_wheels.toml with its opening comment and these wheels."""
-    ordered = sorted(wheels, key=lambda wheel: (numbers(wheel.torch), wheel.platform, wheel.cuda))
-    rows = [
-        {k: v for k, v in msgspec.to_builtins(w).items() if v or k in {"cuda", "index"}}
-        for w in ordered
-    ]
-    return old.partition("[[wheel]]")[0] + tomlkit.dumps({"wheel": rows})
+def changed(text: str, torch: str, platform: str, facts: dict[str, Any]) -> str:
+    """Return the text of available.toml with what was read of a wheel in its row of PyPI."""
+    document = tomlkit.parse(text)
+    rows = document["build"]
+    assert isinstance(rows, AoT)  # noqa: S101 - a file of this repository
+    for row in rows:
+        if (row["who"], row["platform"], row["versions"][-1:]) == ("PyPI", platform, [torch]):
+            break
+    else:
+        row = tomlkit.table()
+        row.update({"who": "PyPI", "versions": [torch], "platform": platform, "index": ""})
+        rows.append(row)
+    for key, value in facts.items():
+        if value and row.get(key) != value:
+            row[key] = value
+    return tomlkit.dumps(document)
 
 
 def main() -> int:
@@ -119,19 +115,19 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", help="versions of PyTorch, such as 2.10.0")
     parser.add_argument("--platform", choices=PLATFORMS, help="by default both")
     options = parser.parse_args()
-    known = {(w.torch, w.platform, w.index): w for w in official_wheels.official_wheels()}
-    path, code = Path(official_wheels.__file__).with_suffix(".toml"), EXIT_OK
-    for torch in options.versions or dict.fromkeys(torch for torch, _, _ in known):
+    known = [it.version for it in available_builds() if it.features]
+    path, code = Path(available.__file__).with_suffix(".toml"), EXIT_OK
+    for torch in options.versions or dict.fromkeys(known):
         for platform in (each for each in PLATFORMS if options.platform in {each, None}):
             title = f"PyTorch {torch} for {platform}"
             write(sys.stderr, f"{title}: downloading up to 1 GB\n")
             try:
-                known[torch, platform, ""] = read_wheel(torch, platform)
+                facts = read_wheel(torch, platform)
             except ToolError as error:
                 write(sys.stderr, f"{title}: {str(error).splitlines()[-1]}\n")
                 code = EXIT_BAD_INPUT
                 continue
-            text = file_text(files.read_named(path).decode(), known.values())
+            text = changed(files.read_named(path).decode(), torch, platform, facts)
             files.write_all(path.parent, {path.name: text.encode()})
     return code
 

@@ -74,7 +74,7 @@ def test_the_first_screen_has_at_most_12_lines(capsys: pytest.CaptureFixture[str
         ("rtx4090-driver-550", ["Driver driver 580.65.06 or newer runs `pip install"]),
         ("rtx5090-zen4", ["check flox install", "not confirmed: that it installs today"]),
         ("h200-recorded", ["Runs as well:", "mamba install -c conda-forge pytorch-gpu"]),
-        ("rx7900xtx-zen4", ["AMD GPU 1002:744c: ROCm is not covered"]),
+        ("rx7900xtx-zen4", ["AMD GPU 1002:744c: ROCm and XPU are not covered"]),
     ],
 )
 def test_verbose_says_what_else_runs_and_why_the_rest_does_not(

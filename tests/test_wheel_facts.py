@@ -8,14 +8,13 @@ import sys
 import zipfile
 from pathlib import Path
 
-import msgspec
 import pytest
 from built_files import compile_library, device_library, needs_cuda
 from conftest import PROJECT
-from wheel_facts import file_text, read_wheel
+from wheel_facts import changed, read_wheel
 
-from build_pytorch.matrix import official_wheels
-from build_pytorch.matrix.official_wheels import WheelTables
+from build_pytorch.matrix import available
+from build_pytorch.matrix.available import available_builds
 
 needs_pip = pytest.mark.skipif(not importlib.util.find_spec("pip"), reason="no pip")
 METADATA = """Metadata-Version: 2.1
@@ -54,10 +53,11 @@ def plant(folder: Path, cuda: str, *libraries: Path) -> Path:
 def test_a_cpu_only_wheel_is_read(folder: Path, tmp_path: Path) -> None:
     plant(folder, "None", compile_library(tmp_path, source=TEXT))
     wheel = read_wheel("9.9.0", "x86_64-linux")
-    assert (wheel.torch, wheel.platform, wheel.cuda) == ("9.9.0", "x86_64-linux", "")
-    assert (wheel.sass, wheel.ptx) == ((), ())
-    assert wheel.features == {"fbgemm": "", "kineto": "", "nccl": "2.28.9"}
-    assert wheel.source.startswith("PyPI, torch-9.9.0-cp312-cp312-manylinux_2_28_x86_64.whl, sha")
+    assert (wheel["cuda"], wheel["code"], wheel["ptx"]) == ("", [], [])
+    assert wheel["features"] == {"fbgemm": "", "kineto": "", "nccl": "2.28.9"}
+    assert wheel["source"].startswith(
+        "PyPI, torch-9.9.0-cp312-cp312-manylinux_2_28_x86_64.whl, sha"
+    )
 
 
 @needs_pip
@@ -68,21 +68,24 @@ def test_gpu_code_is_what_most_objects_have(folder: Path, tmp_path: Path) -> Non
     cuda = device_library(tmp_path, *objects)
     plant(folder, "'13.0'", compile_library(tmp_path, source=TEXT), cuda)
     wheel = read_wheel("9.9.0", "x86_64-linux")
-    assert (wheel.cuda, wheel.sass, wheel.ptx) == ("13.0", ("sm_80", "sm_90"), ("compute_90",))
+    assert (wheel["cuda"], wheel["code"], wheel["ptx"]) == ("13.0", ["8.0", "9.0"], ["9.0"])
 
 
-def test_the_file_keeps_its_comment_and_is_read_again_as_it_was() -> None:
-    path = Path(official_wheels.__file__).with_suffix(".toml")
-    wheels = official_wheels.official_wheels()
-    text = file_text(path.read_text(), reversed(wheels))
-    assert text == path.read_text()
-    assert msgspec.toml.decode(text, type=WheelTables).wheel == wheels
+def test_what_was_read_changes_the_row_of_its_wheel_and_nothing_else() -> None:
+    old = Path(available.__file__).with_suffix(".toml").read_text()
+    known = next(it for it in available_builds() if it.features)
+    facts = {"cuda": known.cuda, "code": list(known.code), "features": known.features}
+    assert changed(old, known.version, known.platform, facts) == old
+    facts["features"] = {**known.features, "nccl": "9.9"}
+    lines = changed(old, known.version, known.platform, facts).splitlines()
+    assert [line for line in lines if line not in old.splitlines()] == ['nccl = "9.9"']
+    assert changed(old, "9.9.0", "x86_64-linux", facts).startswith(f"{old}[[build]]\n")
 
 
 @needs_pip
 @pytest.mark.slow
 def test_an_unknown_version_is_one_line(folder: Path) -> None:
-    path = Path(official_wheels.__file__).with_suffix(".toml")
+    path = Path(available.__file__).with_suffix(".toml")
     before = path.read_bytes()
     argv = [sys.executable, str(PROJECT / "scripts/wheel_facts.py"), "9.9.1"]
     done = subprocess.run(

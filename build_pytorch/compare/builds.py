@@ -15,7 +15,7 @@ from build_pytorch.base import paths, process
 from build_pytorch.base.console import ProgressLine, visible
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.files import write_all, write_errors
-from build_pytorch.hardware.available import INDEX
+from build_pytorch.matrix.available import INDEX
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select_packages
 from build_pytorch.nix import store

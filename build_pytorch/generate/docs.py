@@ -25,10 +25,9 @@ from build_pytorch.generate.recipes import (
     render_file,
     render_template,
 )
-from build_pytorch.hardware.available import AvailableBuild, available_builds
+from build_pytorch.matrix.available import AvailableBuild, available_builds
 from build_pytorch.matrix.build_features import build_features
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.matrix.official_wheels import official_wheels
 from build_pytorch.matrix.tables import Rule
 
 _REGION: Final = re.compile(
@@ -50,11 +49,12 @@ def render(matrix: Matrix) -> dict[str, str]:
     Raises TemplateError as recipes.render does.
     """
     releases = [_release(matrix, name) for name in matrix.releases]
+    read = [build for build in available_builds() if build.features]
     texts = {
         paths.RELEASES_DOC: render_file(matrix.root, "docs/releases.md.j2", releases=releases),
         paths.CHOOSING_DOC: render_file(matrix.root, "docs/choosing.md.j2", builds=_published()),
         paths.WHEELS_DOC: render_file(
-            matrix.root, "docs/wheels.md.j2", wheels=official_wheels(), features=build_features()
+            matrix.root, "docs/wheels.md.j2", wheels=read, features=build_features()
         ),
         paths.MATRIX_DOC: matrix_reference.page(matrix.root),
         paths.SCHEMA: matrix_reference.schema(),

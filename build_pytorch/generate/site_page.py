@@ -19,11 +19,11 @@ from msgspec import Struct
 from build_pytorch.base import digest
 from build_pytorch.base.versions import numbers
 from build_pytorch.generate.recipes import render_template, template_source
-from build_pytorch.hardware.available import available_builds
 from build_pytorch.hardware.choose import Choice, choose
 from build_pytorch.hardware.own_builds import group_lines, id_of
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.available import available_builds
 from build_pytorch.matrix.compatibility import compiles
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture

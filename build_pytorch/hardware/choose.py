@@ -5,7 +5,6 @@ Pure. Screen, JSON, docs and page print the result; `doctor` asks the same of an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -13,21 +12,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from build_pytorch.base.versions import numbers, order
-from build_pytorch.hardware.available import AvailableBuild, available_builds
 from build_pytorch.hardware.own_builds import WITH_CUDNN, BuildAdvice, advice, own_build
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.hardware.verdict import BuildVerdict, driver_words, judge, needed_driver
-from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.available import AvailableBuild, available_builds
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.model import Matrix
 
 _MOST: Final = 3  #: builds to install that are shown first
 _FOR_ALL: Final = ("pip", "flox")  #: programs that are named to everybody, others to their users
-_NAME_REMARKS: Final = {
-    "-[0-9]+(-[0-9]+)?(Q|C|CME)$": "is a vGPU: its driver belongs to the vGPU release of the host",
-    r"\bMIG\b": "is a MIG instance: a program uses one instance",
-}
-
 
 Running = list[BuildVerdict]
 """Builds that run on a machine, the best first."""
@@ -118,13 +111,13 @@ def _offer(verdict: BuildVerdict, running: Running, machine: Machine, person: Pe
     is_old = any(numbers(gpu.capability or "") < WITH_CUDNN for gpu in verdict.used(machine))
     return Offer(
         command=build.install(person.tools, for_old_gpu=is_old),
-        says="; ".join(_reasons(verdict, running, machine)),
+        says="; ".join(_reasons(verdict, running[0], machine)),
         gpus=tuple(verdict.gpus),
         build=build,
     )
 
 
-def _reasons(verdict: BuildVerdict, running: Running, machine: Machine) -> Iterator[str]:
+def _reasons(verdict: BuildVerdict, best: BuildVerdict, machine: Machine) -> Iterator[str]:
     """Yield why a build was chosen among those that run: version, code, driver."""
     build, used = verdict.build, verdict.used(machine)
     if build.newest:
@@ -137,10 +130,14 @@ def _reasons(verdict: BuildVerdict, running: Running, machine: Machine) -> Itera
         yield "uses the GPU through Metal (MPS)"
     else:
         yield "for the CPU"
-    newer = [it for it in available_builds() if order(it.version) > order(build.version)]
-    wheels = [it for it in newer if it.index is not None and it.platform == machine.platform]
-    if build.index and used and wheels and verdict is running[0] and not verdict.doubts:
-        is_last = not any(all(it.fit(gpu.capability or "") for gpu in used) for it in wheels)
+    wheels = [it for it in available_builds() if it.index is not None]
+    newer = [
+        [it.fit(gpu.capability or "") for gpu in used]
+        for it in wheels
+        if it.platform == machine.platform and order(it.version) > order(build.version)
+    ]
+    if build.index and used and newer and verdict is best and not verdict.doubts:
+        is_last = not any(map(all, newer))
         which = "this GPU" if len({gpu.capability for gpu in used}) == 1 else "all these GPUs"
         yield f"the last official one for {which}" if is_last else "the newest for this driver"
     yield from (*verdict.doubts, *verdict.limits)
@@ -149,19 +146,19 @@ def _reasons(verdict: BuildVerdict, running: Running, machine: Machine) -> Itera
 
 def _code(verdict: BuildVerdict, machine: Machine) -> str:
     """Return how the code of a build fits the GPUs that it uses."""
-    build, kinds = verdict.build, dict.fromkeys(gpu.capability for gpu in verdict.used(machine))
+    code = verdict.build.code
+    kinds = list(dict.fromkeys(gpu.capability or "" for gpu in verdict.used(machine)))
     unused = [str(gpu.index) for gpu in machine.gpus if gpu.index not in verdict.gpus]
     rest = f"; not for GPU {', '.join(unused)}" if unused else ""
+    fits = set(verdict.gpus.values())
     if len(kinds) > 1:
-        return f"code for {' and '.join(map(str, kinds))}{rest}"
-    own = str(next(iter(kinds)))
-    fit = build.fit(own)
-    if fit == "ptx":
+        return f"code for {' and '.join(kinds)}{rest}"
+    if fits == {"ptx"}:
         return f"PTX, which the driver compiles at the first start{rest}"
-    if fit == "exact":
-        return f"{'for this GPU alone' if len(build.code) == 1 else f'code for {own}'}{rest}"
-    near = [it for it in build.code if runs_on(it, own)]
-    return f"code for {max(near, key=numbers)} runs on {own}{rest}"
+    if fits == {"exact"}:
+        return f"{'for this GPU alone' if len(code) == 1 else f'code for {kinds[0]}'}{rest}"
+    near = max((it for it in code if runs_on(it, kinds[0])), key=numbers)
+    return f"code for {near} runs on {kinds[0]}{rest}"
 
 
 def _update(running: Running, ready: list[AvailableBuild], machine: Machine, person: Person) -> str:
@@ -185,28 +182,25 @@ def _why_unused(running: Running, ready: list[AvailableBuild], machine: Machine)
             continue
         alone, capability = replace(machine, gpus=(gpu,)), gpu.capability or ""
         verdicts = [judge(build, alone) for build in ready if build.cuda]
-        if any(verdict.runs for verdict in verdicts):
-            return f"{gpu.name} stays unused: no build that runs has code for all GPUs"
         fitting = [it for it in verdicts if capability and it.build.fit(capability)]
         oldest = min(fitting, key=lambda it: numbers(needed_driver(it.build, gpu)), default=None)
         why = f"nobody publishes code for {capability or 'an unknown capability'}; a GPU of 7.5 "
         why += "(Turing) or newer runs the newest PyTorch"
-        return f"{gpu.name} stays unused: {'; '.join(oldest.obstacles) if oldest else why}"
+        if any(verdict.runs for verdict in verdicts):
+            why = "no build that runs has code for all GPUs"
+        elif oldest:
+            why = "; ".join(oldest.obstacles)
+        return f"{gpu.name} stays unused: {why}"
     return ""
 
 
 def _remarks(machine: Machine) -> Iterator[str]:
     """Yield what a user should know about a machine, and what decides nothing."""
-    known = known_hardware.load()
     for name in machine.other_gpus:
-        vendor = known.other_vendor(name)
-        yield f"{name}: {known.other[vendor].says if vendor else 'no build here uses it'}"
-    for gpu in {gpu.name: gpu for gpu in machine.gpus}.values():
-        if numbers(gpu.capability or "99") < (7, 5):  # NVIDIA, release notes of driver 580, 2026-11
-            yield f"{gpu.name}: 580 is the last driver branch for it; update no further"
-        said = (text for pattern, text in _NAME_REMARKS.items() if re.search(pattern, gpu.name))
-        yield from (f"{gpu.name} {text}" for text in said)
+        what = "ROCm and XPU are not covered; https://pytorch.org/get-started has wheels"
+        yield f"{name}: {what}"
+    old = (gpu.name for gpu in machine.gpus if numbers(gpu.capability or "99") < (7, 5))
+    for name in dict.fromkeys(old):  # NVIDIA, release notes of driver 580, 2026-11
+        yield f"{name}: 580 is the last driver branch for it; update no further"
     if machine.is_wsl:
         yield "WSL2: the driver is that of Windows; install no Linux driver in WSL"
-    if machine.platform == "aarch64-linux" and machine.cpu.vendor == "implementer 0x61":
-        yield "Linux on an Apple CPU has no Metal; PyTorch on macOS itself uses the GPU (MPS)"

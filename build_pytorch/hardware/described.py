@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -13,10 +14,13 @@ from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.hardware import detect, saved_machines
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.known_hardware import NamedGpu
 from build_pytorch.matrix.model import Matrix
 
 _QUOTED: Final = 36  #: characters of a wrong value in an error
 _LONGEST: Final = 200  #: characters of a name that is looked for
+_CUDA: Final = re.compile(r"[1-9]\d?\.\d{1,2}", re.ASCII)
+"""A version of CUDA in place of a driver's, which begin above 100."""
 
 
 def described_machine(
@@ -24,12 +28,13 @@ def described_machine(
 ) -> Machine:
     """Return this machine, that of a file (`-`: standard input), or one with the parts named.
 
-    `gpu` are names or capabilities with commas, `none`, or the number of one GPU of the machine.
-    A GPU that exists in ARM machines only brings their CPU. Raises BuildPytorchError.
+    `gpu` are names or capabilities with commas, or `none`. A GPU that exists in ARM machines only
+    brings their CPU. Raises BuildPytorchError.
     """
-    names = [word.strip()[:_LONGEST] for word in gpu.split(",")] if gpu else []
-    if names and not (cpu or file):
-        cpu = _cpu_beside(names)
+    words = [] if gpu in {"", "none"} else gpu.split(",")
+    named = [_gpu(word.strip()[:_LONGEST]) for word in words]
+    if not (cpu or file):
+        cpu = next((it.processor for it in named if it.processor), "")
     if file:
         machine = saved_machines.load(Path(file))
     elif cpu:
@@ -41,18 +46,16 @@ def described_machine(
         machine = replace(machine, platform=platform, cpu=processor)
     if driver:
         machine = _with_driver(machine, driver)
-    if len(names) == 1 and names[0].isdecimal() and len(names[0]) <= len("99"):
-        gpus = tuple(it for it in machine.gpus if it.index == int(names[0]))
-        known = ", ".join(str(it.index) for it in machine.gpus) or "none"
-        if not gpus:
-            raise _unknown("gpu", names[0], f"; the GPUs of the machine: {known}")
-        machine = replace(machine, gpus=gpus)
-    elif names:
-        named = [it for it in names if not known_hardware.NO_GPU.fullmatch(it.lower())]
-        found = [_gpu(name, index, machine.platform) for index, name in enumerate(named)]
-        gpus = tuple(it for it in found if isinstance(it, MachineGpu))
-        others = tuple(it for it in found if isinstance(it, str))
-        machine = replace(machine, gpus=gpus, other_gpus=others, notes=())
+    for it in named:
+        if it.processor and not machine.platform.startswith("aarch64"):
+            what = f", which exists on aarch64-linux only, and the machine is {machine.platform}"
+            raise _unknown("gpu", it.name, what)
+    if gpu:
+        gpus = (
+            MachineGpu(index=index, name=it.name, capability=it.capability)
+            for index, it in enumerate(named)
+        )
+        machine = replace(machine, gpus=tuple(gpus), other_gpus=(), notes=())
     return machine
 
 
@@ -60,12 +63,14 @@ def _unknown(option: str, found: str, fix: str) -> BuildPytorchError:
     return BuildPytorchError(f'--{option}: found "{visible(found[:_QUOTED])}"{fix}')
 
 
-def _cpu_beside(gpus: list[str]) -> str:
-    """Return the processor beside GPUs that exist in ARM machines only, or an empty text."""
+def _gpu(name: str) -> NamedGpu:
+    """Return the GPU of a name or capability."""
     known = known_hardware.load()
-    found = (known.gpu_meant(name) for name in gpus)
-    beside = (known.arm_processor(it[0], it[2]) for it in found if it and it[2])
-    return next(filter(None, beside), "")
+    if found := known.gpu_named(name):
+        return found
+    hint = near_miss(name.lower(), map(str.lower, known.products))
+    allowed = "; allowed: a name such as 'RTX 4090', a compute capability such as 8.9, none"
+    raise _unknown("gpu", name, f", an unknown NVIDIA GPU{hint or allowed}")
 
 
 def _cpu(name: str, matrix: Matrix) -> tuple[str, Processor]:
@@ -86,33 +91,15 @@ def _cpu(name: str, matrix: Matrix) -> tuple[str, Processor]:
     return isa.platform, Processor(model=model, flags=" ".join(flags))
 
 
-def _gpu(name: str, index: int, platform: str) -> MachineGpu | str:
-    """Return the GPU of a name or capability; one of another vendor as its name."""
-    known = known_hardware.load()
-    found = known.gpu_meant(name)
-    if found is None and known.other_vendor(name):
-        return name
-    if found is None:
-        like = " or ".join(known.gpus_like(name))
-        fix = "give its compute capability, such as 8.9, or a name such as 'RTX 4090'"
-        fix = f"did you mean {like}?" if like else fix
-        raise _unknown("gpu", name, f", an unknown GPU; {fix}")
-    title, capability, product = found
-    if product and known.arm_processor(title, product) is not None and "aarch64" not in platform:
-        what = f", which exists on aarch64-linux only, and the machine is {platform}"
-        raise _unknown("gpu", name, what)
-    return MachineGpu(index=index, name=title, capability=capability)
-
-
 def _with_driver(machine: Machine, text: str) -> Machine:
     """Return a machine with a driver, or with one by the newest CUDA that it supports."""
-    if text.lower() in {"none", "unknown"}:
+    if text == "none":
         return replace(machine, driver=None, cuda=None)
-    if known_hardware.CUDA_NUMBER.fullmatch(text):
+    if _CUDA.fullmatch(text):
         return replace(machine, driver=None, cuda=text)
     try:
-        driver = msgspec.convert(text, saved_machines.DriverOrBranch)
+        driver = msgspec.convert(text, saved_machines.Driver)
     except msgspec.ValidationError:
-        allowed = "; allowed: a driver version such as 550 or 580.65.06, or a CUDA such as 12.8"
+        allowed = "; allowed: a driver version such as 550 or 580.65.06, a CUDA such as 12.8, none"
         raise _unknown("driver", text, allowed) from None
     return replace(machine, driver=driver, cuda=None)

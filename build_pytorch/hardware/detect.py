@@ -1,4 +1,4 @@
-"""Detect this machine: CPU, NVIDIA GPUs, driver, platform, memory, and what a person has.
+"""Detect this machine: CPU, NVIDIA GPUs, driver, platform, and what a person has.
 
 Nothing here raises: what cannot be detected becomes a note of the machine.
 """
@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,12 +18,14 @@ import msgspec
 import pynvml
 
 from build_pytorch.hardware.choose import Person
-from build_pytorch.hardware.saved_machines import Bytes, Driver, Machine, MachineGpu, Processor
+from build_pytorch.hardware.saved_machines import Driver, Machine, MachineGpu, Processor
 from build_pytorch.matrix.field_types import Capability, CudaVersion
 
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 """Machine names of macOS, BSD and Windows -> the ones that Nix and Linux use."""
 _TOOLS: Final = ("uv", "flox", "pixi", "mamba", "conda", "nix-shell")
+_NVIDIA: Final = "0x10de"
+_AMD: Final = "0x1002"
 
 
 class NvmlFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,31 +49,25 @@ def person_here() -> Person:
 
 def this_machine(root: Path = Path("/")) -> Machine:
     """Describe this machine. `root` is the folder of its proc, sys and run."""
-    cpuinfo = file_text(root / "proc/cpuinfo")
-    cpu, nvml = parse_cpuinfo(cpuinfo), read_nvml()
-    notes = list(nvml.notes)
+    cpu, nvml = parse_cpuinfo(file_text(root / "proc/cpuinfo")), read_nvml()
+    notes, devices = list(nvml.notes), list(_graphics(root))
     if not cpu.flags:
-        why = "lists no CPU flags" if cpuinfo else "cannot be read"
-        notes.append(f"/proc/cpuinfo {why}: the CPU's features are unknown")
-    if not nvml.gpus and _pci_devices(root, "0x10de", "0x03"):
+        notes.append("/proc/cpuinfo lists no CPU flags: the CPU's features are unknown")
+    if not nvml.gpus and any(vendor == _NVIDIA for vendor, _ in devices):
         marks = (root / ".dockerenv", root / "run/.containerenv")
         is_container = "KUBERNETES_SERVICE_HOST" in os.environ or any(it.exists() for it in marks)
         fix = "start the container with its GPUs (--gpus all)" * is_container
         notes.append(f"an NVIDIA GPU is on the PCI bus: {fix or 'install the NVIDIA driver'}")
-    # 0x12: processing accelerators, which is what an Instinct is on the PCI bus.
-    others = [*_pci_devices(root, "0x1002", "0x03"), *_pci_devices(root, "0x1002", "0x12")]
     kernel = file_text(root / "proc/sys/kernel/osrelease").lower()
     uname = platform.uname()  # an emulated Python (Rosetta, qemu) reports the emulated machine
     machine = uname.machine.lower()
-    memory = re.search(r"(?m)^MemTotal:\s+(\d+) kB", file_text(root / "proc/meminfo"))
     return Machine(
         platform=f"{_MACHINES.get(machine, machine)}-{uname.system.lower()}",
         cpu=cpu,
         gpus=nvml.gpus,
         driver=nvml.driver,
         cuda=nvml.cuda,
-        memory=_valid(int(memory[1]) << 10, Bytes) if memory else None,
-        other_gpus=tuple(f"AMD GPU 1002:{number}" for number in others),
+        other_gpus=tuple(f"AMD GPU 1002:{name}" for vendor, name in devices if vendor == _AMD),
         is_wsl="microsoft" in kernel and "wsl" in kernel,
         notes=tuple(notes),
     )
@@ -88,13 +85,10 @@ def parse_cpuinfo(text: str) -> Processor:
         fields = {key.strip(): value.strip() for key, _, value in pairs}
         blocks += [fields] if "processor" in fields else []
     flags = [(it.get("flags") or it.get("Features") or "").split() for it in blocks] or [[]]
-    sockets = {block["physical id"] for block in blocks if "physical id" in block}
     return Processor(
         vendor=_names(blocks, "vendor_id", "CPU implementer"),
         model=_names(blocks, "model name", "CPU part"),
         flags=" ".join(it for it in dict.fromkeys(flags[0]) if all(it in own for own in flags)),
-        processors=len(blocks) or None,
-        sockets=len(sockets) or None,
     )
 
 
@@ -133,26 +127,20 @@ def read_nvml() -> NvmlFacts:
 def _gpu(index: int) -> MachineGpu:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-    memory = None
-    with contextlib.suppress(pynvml.NVMLError):  # not supported if it shares the CPU's memory
-        memory = _valid(int(pynvml.nvmlDeviceGetMemoryInfo(handle).total), Bytes)
     name = _clean(pynvml.nvmlDeviceGetName(handle)) or "a GPU without a name"
-    capability = _valid(f"{major}.{minor}", Capability)
-    return MachineGpu(index=index, name=name, capability=capability, memory=memory)
+    return MachineGpu(index=index, name=name, capability=_valid(f"{major}.{minor}", Capability))
 
 
-def _pci_devices(root: Path, vendor: str, kind: str) -> list[str]:
-    """Return the PCI devices of a vendor and a class (0x03: display controllers) by their numbers.
+def _graphics(root: Path) -> Iterator[tuple[str, str]]:
+    """Yield vendor and number of the display controllers and accelerators on the PCI bus.
 
-    A container sees all PCI devices of its host in /sys.
+    An Instinct is a processing accelerator there. A container sees all PCI devices of its host.
     """
-    found = []
     for device in sorted((root / "sys/bus/pci/devices").glob("*")):
-        is_of_kind = file_text(device / "class").startswith(kind)
-        if is_of_kind and file_text(device / "vendor").strip() == vendor:
+        if file_text(device / "class").startswith(("0x03", "0x12")):
             number = file_text(device / "device").strip().removeprefix("0x")
-            found.append(number if re.fullmatch("[0-9a-f]{4}", number) else "unknown")
-    return found
+            is_number = re.fullmatch("[0-9a-f]{4}", number)
+            yield file_text(device / "vendor").strip(), number if is_number else "unknown"
 
 
 def _clean(text: str) -> str | None:
@@ -160,8 +148,8 @@ def _clean(text: str) -> str | None:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split()) or None
 
 
-def _valid(value: str | int, kind: Any) -> Any:  # noqa: ANN401 - a type of saved_machines
-    """Return the value if the type allows it, else None: a driver may report `[N/A]` or 0."""
+def _valid(value: str, kind: Any) -> Any:  # noqa: ANN401 - a type of saved_machines
+    """Return the value if the type allows it, else None: a driver may report `[N/A]`."""
     with contextlib.suppress(msgspec.ValidationError):
         return msgspec.convert(value, kind)
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +14,12 @@ from msgspec import Meta, Struct
 from build_pytorch.base import files, foreign_json, installed_torch, process
 from build_pytorch.base.console import ProgressLine, quoted
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.base.versions import numbers, order
-from build_pytorch.hardware.available import AvailableBuild
+from build_pytorch.base.versions import order
 from build_pytorch.hardware.choose import Choice
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.hardware.verdict import judge
-from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.available import AvailableBuild, driver_of
+from build_pytorch.matrix.compatibility import capability_of
 
 _SECONDS: Final = 120.0
 """Maximum time for the import of torch, which may come from a cold network file system."""
@@ -40,10 +39,13 @@ class InstalledTorch(Struct, frozen=True, kw_only=True):
     problem: _Text = ""  #: why it cannot use CUDA
 
 
+Verdict = Literal["wrong", "works, but"]
+
+
 class DoctorFinding(Struct, frozen=True):
     """One thing that is not right, and the command that repairs it."""
 
-    verdict: Literal["wrong", "works, but"]
+    verdict: Verdict
     text: str
     command: str
 
@@ -90,7 +92,7 @@ def diagnose(
     if hidden:
         is_here = first == f"{Path.cwd()}/torch"  # the folder of the user comes first on the path
         command = "cd /" if is_here else f"{quoted(python)} -m pip uninstall torch"
-        verdict: Literal["wrong", "works, but"] = "wrong" if torch.error else "works, but"
+        verdict: Verdict = "wrong" if torch.error else "works, but"
         found.insert(0, DoctorFinding(verdict, f"{first} hides {', '.join(hidden)}", command))
     return tuple(sorted(found, key=lambda finding: finding.verdict != "wrong"))
 
@@ -111,17 +113,19 @@ def _repair(python: str, torch: InstalledTorch, choice: Choice) -> str:
 
 def build_of(torch: InstalledTorch, machine: Machine) -> AvailableBuild:
     """Return an installed torch in the terms of a published build."""
-    codes, cuda = " ".join(torch.arch_list), (torch.cuda or "") * bool(machine.gpus)
-    ptx = [".".join(found) for found in re.findall(r"compute_(\d+)(\d)\b", codes)]
-    like = known_hardware.load().cuda_like(cuda)
+    cuda = (torch.cuda or "") * bool(machine.gpus)
+    by_kind = {
+        kind: tuple(capability_of(code) for code in torch.arch_list if code.startswith(kind))
+        for kind in ("sm_", "compute_")
+    }
     return AvailableBuild(
         who="installed",
         versions=(torch.version.partition("+")[0],),
         platform=machine.platform,
         cuda=cuda,
-        code=tuple(".".join(found) for found in re.findall(r"sm_(\d+)(\d[af]?)\b", codes)),
-        ptx=max(ptx, key=numbers, default=""),
-        driver=like.driver if like else "0",
+        code=tuple(filter(None, by_kind["sm_"])),
+        ptx=tuple(filter(None, by_kind["compute_"])),
+        driver=driver_of(cuda),
     )
 
 
@@ -133,22 +137,23 @@ def _judged(
     best = judge(choice.now[0].build, machine) if choice.now else own
     missing = [gpu.name for gpu in best.used(machine) if gpu.index not in own.gpus]
     names, code = ", ".join(dict.fromkeys(missing)), " ".join(torch.arch_list) or "none"
+    verdict: Verdict = "works, but"
+    text, command = "", repair
     if torch.error:
-        yield DoctorFinding("wrong", f"torch cannot be imported: {torch.error}", repair)
+        verdict, text = "wrong", f"torch cannot be imported: {torch.error}"
     elif not own.runs:
-        yield DoctorFinding("wrong", f"{'; '.join(own.obstacles)} (code: {code})", repair)
+        verdict, text = "wrong", f"{'; '.join(own.obstacles)} (code: {code})"
     elif torch.problem and own.gpus:
+        verdict, text = "wrong", f"torch finds no GPU: {torch.problem}"
         is_limited = "CUDA_VISIBLE_DEVICES" in os.environ
         command = "unset CUDA_VISIBLE_DEVICES" if is_limited else "nvidia-smi"
-        yield DoctorFinding("wrong", f"torch finds no GPU: {torch.problem}", command)
     elif names and not own.gpus:
-        yield DoctorFinding("wrong", f"a build without CUDA: {names} stays unused", repair)
+        verdict, text = "wrong", f"a build without CUDA: {names} stays unused"
     elif names:
-        yield DoctorFinding("works, but", f"no code for {names} (code: {code})", repair)
+        text = f"no code for {names} (code: {code})"
     elif order(best.build.version) > order(own.build.version):
         text = f"this is {own.build.version}, and {best.build.version} runs here too"
-        yield DoctorFinding("works, but", text, repair)
     elif "ptx" in own.gpus.values():
-        yield DoctorFinding(
-            "works, but", "PTX, which the driver compiles at the first start", repair
-        )
+        text = "PTX, which the driver compiles at the first start"
+    if text:
+        yield DoctorFinding(verdict, text, command)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from build_pytorch.base.versions import numbers, order
-from build_pytorch.hardware.available import AvailableBuild
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.hardware.verdict import BuildVerdict, judge
 from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.available import AvailableBuild
 from build_pytorch.matrix.compatibility import compiles, cuda_window, missing_cpu_flags, runs_on
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Release
+from build_pytorch.matrix.tables import GpuArchitecture, Release
 
 WITH_CUDNN: Final = (7, 5)
 """GPUs below this capability get no cuDNN of 9.11 or newer: NVIDIA, support matrix, 2026-11."""
@@ -35,7 +35,7 @@ class BuildAdvice(Struct, frozen=True, kw_only=True):
     rejected: dict[str, str]  #: releases that have nothing for the GPUs, with the reason
 
 
-class _Possible(Struct, frozen=True, kw_only=True):
+class _Possible(NamedTuple):
     """What a release has, or could have, for a GPU or for the CPU alone."""
 
     release: str
@@ -66,36 +66,37 @@ def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> B
     The ideal is the best of all known GPU architectures and ISAs. Of equal ones the matrix's own
     comes first, then the ISA that is enough, then the highest.
     """
-    existing = {(it.release_name, it.gpu_key, it.cpu_key): it for it in matrix.variants}
-    isas, flags = {**known_hardware.load().cpu, **matrix.cpus}, machine.cpu.flags.split()
-
-    def fits(isa: CpuIsa) -> bool:
-        return isa.platform == machine.platform and not missing_cpu_flags(isa, flags)
-
-    def rank(row: tuple[_Possible, str]) -> tuple[object, ...]:
-        it, isa = row
-        is_existing = (it.release, it.gpu, isa) in existing
-        return it.verdict.rank(machine), is_existing, isa == _ENOUGH, isas[isa].level
-
-    possible = list(_possible(matrix, machine))
+    possible, flags = list(_possible(matrix, machine)), machine.cpu.flags.split()
     running = [it for it in possible if it.verdict.runs]
-    rows = [(it, key) for it in running for key, isa in isas.items() if fits(isa)]
+    served = {it.release for it in running if it.gpu}
     rejected = {
         f"release {it.release}": "; ".join(it.verdict.obstacles)
         for it in possible
-        if it.gpu and not any(it.release == other.release for other in running if other.gpu)
+        if it.gpu and it.release not in served
     }
-    if not rows:
+    isas = {
+        key: isa.level
+        for key, isa in {**known_hardware.load().cpu, **matrix.cpus}.items()
+        if isa.platform == machine.platform and not missing_cpu_flags(isa, flags)
+    }
+    if not (running and isas):
         says = "no reason: no instruction set that is known here fits this CPU"
         return BuildAdvice(variant="", has_reason=False, says=says, lines="", rejected=rejected)
-    best, isa = max(rows, key=rank)
-    has_reason, says = _reason(best.verdict, machine, ready)
-    variant = existing.get((best.release, best.gpu, isa))
+    existing = {(it.release_name, it.gpu_key, it.cpu_key): it.id for it in matrix.variants}
+
+    def rank(place: tuple[_Possible, str]) -> tuple[object, ...]:
+        it, isa = place
+        is_existing = (it.release, it.gpu, isa) in existing
+        return it.verdict.rank(machine), is_existing, isa == _ENOUGH, isas[isa]
+
+    (release, gpu, verdict), isa = max(((it, isa) for it in running for isa in isas), key=rank)
+    has_reason, says = _reason(verdict, machine, ready)
+    variant = existing.get((release, gpu, isa))
     return BuildAdvice(
-        variant=variant.id if variant else id_of(matrix, best.release, best.gpu, isa),
+        variant=variant or id_of(matrix, release, gpu, isa),
         has_reason=has_reason,
         says=says,
-        lines="" if variant else group_lines(best.release, best.gpu, isa, machine.platform),
+        lines="" if variant else group_lines(release, gpu, isa, machine.platform),
         rejected=rejected,
     )
 
@@ -103,21 +104,21 @@ def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> B
 def _possible(matrix: Matrix, machine: Machine) -> Iterator[_Possible]:
     """Yield what each release that is no nightly could have for a machine, with the obstacles."""
     kinds = {gpu.capability for gpu in machine.gpus if gpu.capability}
-    architectures: list[tuple[str | None, GpuArchitecture | None]] = [
-        (key, gpu)
-        for key, gpu in {**known_hardware.load().gpu, **matrix.gpus}.items()
-        if machine.platform in gpu.hosts and any(runs_on(gpu.capability, it) for it in kinds)
-    ]
-    for name, release in matrix.releases.items():
-        for key, gpu in (*architectures, (None, None)):
-            if release.torch.is_nightly:
-                continue
-            verdict = judge(own_build(release, gpu, machine.platform, "", ""), machine)
-            if gpu and not compiles(release.cuda, gpu):
+    architectures: list[tuple[str | None, GpuArchitecture | None]] = [(None, None)]
+    for sm, gpu in {**known_hardware.load().gpu, **matrix.gpus}.items():
+        if machine.platform in gpu.hosts and any(runs_on(gpu.capability, it) for it in kinds):
+            architectures.append((sm, gpu))
+    releases = {key: it for key, it in matrix.releases.items() if not it.torch.is_nightly}
+    for name, release in releases.items():
+        for key, architecture in architectures:
+            build = own_build(release, architecture, machine.platform, "", "")
+            verdict = judge(build, machine)
+            if architecture and not compiles(release.cuda, architecture):
                 what = f"CUDA {release.cuda.version}" if release.cuda else "a release without CUDA"
-                why = f"{what} does not compile for {gpu.capability}: {cuda_window(gpu)} does"
-                verdict = BuildVerdict(build=verdict.build, obstacles=(why,))
-            yield _Possible(release=name, gpu=key, verdict=verdict)
+                why = f"{what} does not compile for {architecture.capability}"
+                why += f": {cuda_window(architecture)} does"
+                verdict = BuildVerdict(build=build, obstacles=(why,))
+            yield _Possible(name, key, verdict)
 
 
 def _reason(own: BuildVerdict, machine: Machine, ready: Sequence[BuildVerdict]) -> tuple[bool, str]:

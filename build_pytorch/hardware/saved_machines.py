@@ -20,69 +20,49 @@ from build_pytorch.matrix.field_types import Capability, CudaVersion, Text, like
 System = Annotated[
     str, like("[a-z0-9_]+-[a-z0-9]+", "a platform in Nix's notation, such as x86_64-linux")
 ]
-Flags = Annotated[
-    str,
-    like(
-        "([a-z0-9_.-]+( [a-z0-9_.-]+)*)?",
-        "flags of /proc/cpuinfo, separated by one space",
-        longest=20_000,
-    ),
-]
+_FLAGS = "flags of /proc/cpuinfo, separated by one space"
+Flags = Annotated[str, like("([a-z0-9_.-]+( [a-z0-9_.-]+)*)?", _FLAGS, longest=20_000)]
 Driver = Annotated[
-    str, like(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", "a driver version such as 580.65.06")
-]
-DriverOrBranch = Annotated[
     str, like(r"[0-9]{1,4}(\.[0-9]{1,4}){0,3}", "a driver version such as 580.65.06 or 550")
 ]
 Index = Annotated[int, Meta(ge=0, le=1023, description="a number from 0 to 1023")]
-Count = Annotated[int, Meta(ge=1, le=1 << 20, description="a number above 0")]
-Bytes = Annotated[int, Meta(ge=1, le=1 << 60, description="a number of bytes")]
 
 
 class Processor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The CPU.
+    """The CPU. Only `flags` decide what runs: those that every logical processor has.
 
-    Only `flags` decides what runs: those of /proc/cpuinfo that every logical processor has.
     `microarchitecture` is a note of whoever wrote the description; it is not detected, because a
-    hypervisor that hides one flag changes what it looks like. `processors` counts logical ones.
+    hypervisor that hides one flag changes what it looks like.
     """
 
     vendor: Text | None = None
     model: Text | None = None
     microarchitecture: Text | None = None
     flags: Flags
-    processors: Count | None = None
-    sockets: Count | None = None
 
 
 class MachineGpu(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An NVIDIA GPU.
-
-    `index` is its number in nvidia-smi. `memory` is None if it shares the CPU's (GB10, Thor).
-    """
+    """An NVIDIA GPU; `index` is its number in nvidia-smi."""
 
     index: Index
     name: Text
     capability: Capability | None = None
-    memory: Bytes | None = None
 
 
 class Machine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A machine.
 
-    `driver` may be a branch alone, such as 550. `cuda` is the newest CUDA version that the driver
-    supports by its own report. `other_gpus` are those that are not of NVIDIA. `is_wsl` is true in
-    the Windows Subsystem for Linux, whose driver is that of Windows. `notes` list what could not be
-    detected.
+    `driver` may be a branch alone. `cuda` is the newest CUDA version that the driver supports by
+    its own report. `other_gpus` are those that are not of NVIDIA. `is_wsl`: in WSL, whose driver is
+    that of Windows. `notes` list what could not be detected.
     """
 
     format: Literal["build-pytorch machine 1"] = "build-pytorch machine 1"
     platform: System
     cpu: Processor
     gpus: tuple[MachineGpu, ...] = ()
-    driver: DriverOrBranch | None = None
+    driver: Driver | None = None
     cuda: CudaVersion | None = None
-    memory: Bytes | None = None
     other_gpus: tuple[Text, ...] = ()
     is_wsl: bool = False
     notes: tuple[Text, ...] = ()

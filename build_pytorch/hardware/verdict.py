@@ -12,10 +12,10 @@ from typing import Final
 from msgspec import Struct
 
 from build_pytorch.base.versions import numbers, order
-from build_pytorch.hardware.available import AvailableBuild, Fit
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.matrix import known_hardware
-from build_pytorch.matrix.compatibility import TEGRA
+from build_pytorch.matrix.available import AvailableBuild
+from build_pytorch.matrix.compatibility import TEGRA, Fit
 
 _NO_CUDA: Final = re.compile(r"-[0-9]+(-[0-9]+)?(A|B)$")
 """The end of the name of a vGPU for desktops, such as GRID T4-2B: NVIDIA, "Virtual GPU Software
@@ -24,7 +24,7 @@ _BLACKWELL: Final = (10, 0)
 _FITS: Final[tuple[Fit, ...]] = ("ptx", "compatible", "exact")
 
 
-class BuildVerdict(Struct, frozen=True, kw_only=True):
+class BuildVerdict(Struct, frozen=True):
     """A build on a machine."""
 
     build: AvailableBuild
@@ -74,31 +74,23 @@ def judge(build: AvailableBuild, machine: Machine, python: str = "") -> BuildVer
     if obstacle := _obstacle(build, machine, python):
         return BuildVerdict(build=build, obstacles=(obstacle,))
     gpus: dict[int, Fit] = {}
-    obstacles: dict[str, None] = {}
-    doubts: dict[str, None] = {}
-    limits: dict[str, None] = {}
+    obstacles, doubts, limits = [], [], []
     for gpu in machine.gpus if build.cuda else ():
         fit = build.fit(gpu.capability) if gpu.capability else None
         if fit is None:
-            obstacles[f"no code for {gpu.capability or 'an unknown capability'}"] = None
+            obstacles.append(f"no code for {gpu.capability or 'an unknown capability'}")
             continue
         problem, doubt = _gpu_problem(build, gpu, machine)
         if problem:
-            obstacles[problem] = None
+            obstacles.append(problem)
             continue
         gpus[gpu.index] = fit
-        if doubt:
-            doubts[doubt] = None
+        doubts.append(doubt)
         newest, is_blackwell = build.blackwell_compile, numbers(gpu.capability or "") >= _BLACKWELL
         if newest and is_blackwell and numbers(machine.driver or "") < numbers(newest):
-            limits[f"torch.compile fails below driver {newest}"] = None
-    return BuildVerdict(
-        build=build,
-        gpus=gpus,
-        obstacles=tuple(obstacles),
-        doubts=tuple(doubts),
-        limits=tuple(limits),
-    )
+            limits.append(f"torch.compile fails below driver {newest}")
+    texts = (tuple(dict.fromkeys(filter(None, it))) for it in (obstacles, doubts, limits))
+    return BuildVerdict(build, gpus, *texts)
 
 
 def _obstacle(build: AvailableBuild, machine: Machine, python: str) -> str:
@@ -114,13 +106,13 @@ def _obstacle(build: AvailableBuild, machine: Machine, python: str) -> str:
 
 
 def needed_driver(build: AvailableBuild, gpu: MachineGpu) -> str:
-    """Return the oldest driver that runs a build on a GPU."""
-    known, capability = known_hardware.load(), gpu.capability or ""
-    first = known.first_driver(capability) or "0"
-    cuda, ptx = known.cuda.get(build.cuda), "0"
-    if cuda and cuda.bundled and build.fit(capability) == "ptx":
-        ptx = cuda.bundled  # no driver compiles PTX of a newer CUDA
-    return max(build.driver, first, ptx, key=numbers)
+    """Return the oldest driver that runs a build on a GPU: of its CUDA, its PTX and the GPU."""
+    known, capability = known_hardware.of_capability(gpu.capability), gpu.capability or ""
+    cuda = known_hardware.load().cuda.get(build.cuda)
+    is_ptx = bool(cuda) and build.fit(capability) == "ptx"
+    ptx = cuda.bundled if cuda and is_ptx else None  # no driver compiles PTX of a newer CUDA
+    first = known.driver if known else None
+    return max(build.driver, first or "0", ptx or "0", key=numbers)
 
 
 def driver_words(build: AvailableBuild, gpu: MachineGpu, machine: Machine) -> str:
@@ -141,14 +133,14 @@ def _gpu_problem(build: AvailableBuild, gpu: MachineGpu, machine: Machine) -> tu
     if _NO_CUDA.search(gpu.name):
         return f"{gpu.name} is a vGPU of the A or B series, which have no CUDA", ""
     newest, driver, is_tegra = machine.cuda or "", machine.driver, gpu.capability in TEGRA
+    needs = f"needs {driver_words(build, gpu, machine)}"
     reaches_major = bool(newest) and numbers(newest)[0] >= numbers(build.cuda)[0]
     if is_tegra or machine.is_wsl or not driver:
         known = known_hardware.of_capability(gpu.capability)
         if not newest:
-            return "", f"needs {driver_words(build, gpu, machine)}"
+            return "", needs
         if not reaches_major or (known and numbers(newest) < numbers(known.first_cuda)):
-            needs = driver_words(build, gpu, machine)
-            return f"needs {needs}; this one is for CUDA {newest}", ""
+            return f"{needs}; this one is for CUDA {newest}", ""
         is_older = is_tegra and numbers(newest) < numbers(build.cuda)
         return "", f"built for CUDA {build.cuda}, and this JetPack has {newest}" if is_older else ""
     oldest = needed_driver(build, gpu)
@@ -156,4 +148,4 @@ def _gpu_problem(build: AvailableBuild, gpu: MachineGpu, machine: Machine) -> tu
         return "", ""
     if reaches_major:  # a container brings a newer libcuda, which GeForce refuses (error 804)
         return "", f"driver {driver} is older than {oldest}, but reports CUDA {newest}"
-    return f"needs driver {oldest} or newer; found {driver}", ""
+    return f"{needs}; found {driver}", ""

@@ -127,7 +127,7 @@ def check_features(target: Target, figures: dict[str, Any]) -> Iterator[Inspecti
         fix = f"`python scripts/wheel_facts.py {version}` reads it"
         yield InspectionFinding("note", _LIBRARIES, f"{note}; {fix}")
         return
-    expected = f"as in the official wheel of {wheel.torch}"
+    expected = f"as in the official wheel of {wheel.version}"
     for each in build_features.lacking(wheel, "files", found, has_cuda=variant.gpu is not None):
         text = f"{each.problem}; {each.explanation}"
         yield InspectionFinding("warning", _LIBRARIES, text, expected)

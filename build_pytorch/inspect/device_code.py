@@ -16,8 +16,7 @@ from build_pytorch.base.versions import in_range
 from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.fatbin import DeviceObject, device_objects
 from build_pytorch.inspect.target import TORCH, InspectionFinding, Target
-from build_pytorch.matrix.compatibility import sm_code
-from build_pytorch.matrix.official_wheels import code_runs_on
+from build_pytorch.matrix.compatibility import capability_of, fit, sm_code
 from build_pytorch.nix import store
 
 _LIST: Final = 3
@@ -184,10 +183,15 @@ def _judge_bundled(
 ) -> Iterator[InspectionFinding]:
     """Note the code that was compiled elsewhere; find what does not run on the GPU."""
     title, capability = bundled.title, expected.capability
+
+    def runs(each: DeviceObject) -> bool:
+        code, ptx = ([capability_of(it) for it in codes] for codes in (each.cubins, each.ptx))
+        return fit(code, ptx, capability) is not None
+
     codes = _counts(each.cubins for each in objects)
     yield InspectionFinding("note", library, f"{title} for {codes}")
     lists = [each for each in objects if any(code[-1].isdigit() for code in each.cubins)]
-    if lacking := [each for each in lists if not code_runs_on(each.images, capability)]:
+    if lacking := [each for each in lists if not runs(each)]:
         codes = _counts(each.cubins for each in lacking)
         yield InspectionFinding(
             "error" if bundled.needed else "warning",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from build_pytorch.base import files
 from build_pytorch.matrix import field_types as ft
+from build_pytorch.matrix.available import AvailableBuild, wheel_like
 from build_pytorch.matrix.model import Variant
-from build_pytorch.matrix.official_wheels import OfficialWheel, wheels_of
 
 Evidence = Literal["files", "config"]
 """Where features are seen: in the files, or in what torch.__config__ prints."""
@@ -35,24 +35,12 @@ class BuildFeature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return {"": patterns} if isinstance(patterns, str) else patterns
 
 
-class LackingFeature(msgspec.Struct, frozen=True):
+class LackingFeature(NamedTuple):
     """A feature that an official wheel has and a build lacks, or has of a lesser kind only."""
 
     name: str
-    feature: BuildFeature
-    found: str  #: the kind, or "" for none
-    expected: str
-
-    @property
-    def problem(self) -> str:
-        """What is wrong, such as `NNPACK: missing`."""
-        lacks = f"{self.found}, not {self.expected}" if self.found else "missing"
-        return f"{self.feature.title}: {lacks}"
-
-    @property
-    def explanation(self) -> str:
-        """What happens without it, and who says so."""
-        return f"{self.feature.consequence} ({self.feature.source})"
+    problem: str  #: such as `NNPACK: missing`
+    explanation: str  #: what happens without it, and who says so
 
 
 @functools.cache
@@ -85,21 +73,14 @@ def other_blas(variant: Variant, found: Mapping[str, str]) -> str:
     return has if has != asked != "openblas" else ""
 
 
-def wheel_for(variant: Variant) -> OfficialWheel | None:
+def wheel_for(variant: Variant) -> AvailableBuild | None:
     """Return the wheel to compare a variant with: that of its CUDA, else another of its version."""
     cuda = variant.release.cuda.version if variant.gpu and variant.release.cuda else ""
     return wheel_like(variant.release.torch.version, variant.cpu.platform, cuda)
 
 
-def wheel_like(torch: str, platform: str, cuda: str) -> OfficialWheel | None:
-    """Return the wheel of a PyTorch for a CUDA ("": without), else another of the version."""
-    wheels = wheels_of(torch, platform)
-    best = sorted(wheels, key=lambda wheel: (wheel.cuda != cuda, not wheel.cuda))
-    return best[0] if best else None
-
-
 def lacking(
-    wheel: OfficialWheel, evidence: Evidence, found: Mapping[str, str], *, has_cuda: bool
+    wheel: AvailableBuild, evidence: Evidence, found: Mapping[str, str], *, has_cuda: bool
 ) -> Iterator[LackingFeature]:
     """Yield what a wheel has and a build lacks; `found` is what `seen` returns for the build.
 
@@ -109,9 +90,13 @@ def lacking(
         feature, value = build_features()[name], found.get(name)
         patterns = feature.kinds(evidence)
         kinds = list(filter(None, patterns))
-        is_judged = any(patterns.values()) and (has_cuda or not feature.cuda)
-        is_unknown = value is None and feature.if_unseen == "unknown"
-        if not is_judged or is_unknown:
+        if not any(patterns.values()) or (feature.cuda and not has_cuda):
             continue
-        if value is None or (expected in kinds and kinds.index(value) > kinds.index(expected)):
-            yield LackingFeature(name, feature, found=value or "", expected=expected)
+        lacks = ""
+        if value is None:
+            lacks = "missing" * (feature.if_unseen == "missing")
+        elif expected in kinds and kinds.index(value) > kinds.index(expected):
+            lacks = f"{value}, not {expected}"
+        if lacks:
+            explanation = f"{feature.consequence} ({feature.source})"
+            yield LackingFeature(name, f"{feature.title}: {lacks}", explanation)

@@ -11,7 +11,8 @@ from typing import Final
 
 from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import numbers, order
-from build_pytorch.matrix import cpu_flags, known_hardware, release_consistency, rules
+from build_pytorch.matrix import known_hardware, release_consistency, rules
+from build_pytorch.matrix.compatibility import required_cpu_flags
 from build_pytorch.matrix.field_types import Fault, Trail, listed, quoted, wrong
 from build_pytorch.matrix.hashed_sources import FAKE, sources
 from build_pytorch.matrix.model import Package, Variant
@@ -86,7 +87,7 @@ def contradictions(spec: MatrixFile) -> Iterator[Fault]:
     for key, gpu in spec.gpu.items():
         yield from _below(("gpu", key), _gpu(key, gpu))
     for key, cpu in spec.cpu.items():
-        if missing := [flag for flag in cpu_flags.required(cpu.flags) if flag not in cpu.cpuinfo]:
+        if missing := [flag for flag in required_cpu_flags(cpu.flags) if flag not in cpu.cpuinfo]:
             allowed = f"also {', '.join(missing)}: its flags need them, or a CPU stops (SIGILL)"
             yield ("cpu", key, "cpuinfo"), wrong(quoted(list(cpu.cpuinfo)), allowed)
     yield from _levels(spec)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -18,9 +18,9 @@ from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.source_tables import Patch, Pin
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Rule
 
-_FILES: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch", "source", "other")
-OURS: Final = frozenset({"names", "arm_only", "products", "differs"})
-"""Keys of GPU architectures and ISAs that matrix.toml does not have."""
+_FILES: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch", "source")
+OURS: Final = frozenset({"names", "arm_only"})
+"""Keys of GPU architectures that matrix.toml does not have."""
 _SHOWN: Final = {
     "gpu": ("capability", "first_cuda", "last_cuda", "driver", "family", "hosts"),
     "cpu": ("platform", "flags", "cpuinfo"),
@@ -29,53 +29,18 @@ _SHOWN: Final = {
     "patch": ("url",),
 }
 OF_CUDA: Final = ("driver", "source", "checked")
-_VENDOR: Final = re.compile(r"\b(nvidia|geforce|tesla|grid)\b|\(r\)|\(tm\)", re.IGNORECASE)
-_SUFFIX: Final = re.compile(r"[ -].*")
-"""What follows the model in the name of a GPU: memory, form factor, profile, "Laptop GPU"."""
-_FILLER: Final = re.compile("nvidia|geforce|laptop|mobile|maxq|gpu")
-"""What does not count in a short name of a GPU, as case, spaces and punctuation do not."""
-_BARE_NUMBER: Final = re.compile(r"\d{3,4}[a-z]*|a\d{4}")
-"""A short name that may be the end of a product's name, as `4090` is."""
-_CPU_VENDOR: Final = re.compile(
-    r"\b(intel|amd|arm|core|cpu|processor|\d+th gen)\b|\(r\)|\(tm\)", re.IGNORECASE
+_FILLER: Final = re.compile(
+    r"\((r|tm)\)|\b(nvidia|geforce|tesla|grid|intel|amd|arm|core|cpu|processor|\d+th gen)\b"
 )
-CUDA_NUMBER: Final = re.compile(r"[1-9]\d?\.\d{1,2}")
-"""A version of CUDA, which a person may take for that of the driver; drivers begin above 100."""
-NO_GPU: Final = re.compile("none|no|no gpu|without|cpu|cpu-only|igpu|integrated|-")
-"""What a person may type for a machine without an NVIDIA GPU, in lower case."""
-CAPABILITY: Final = re.compile(
-    r"(?:compute |capability |sm_?)?([1-9][0-9]?)\.([0-9])|sm_?([1-9][0-9]?)([0-9])"
-)
-"""A compute capability as a person may type it, in lower case: 8.9, sm_89, sm89."""
-_CPU_FORMS: Final = (
-    (r"\b(i[3579]) (?=[0-9])", "$1-"),
-    ("^([0-9]{4}(?:x|x3d|xt))$", "ryzen $1"),
-    ("^([0-9]{4}k[fs]?|[0-9]{5}[a-z]*)$", "i7-$1"),
-    (r"^.*\b([0-9]{1,2})th gen\b.*$", "i7-$1700"),
-)
-"""Short names of CPUs as regular expressions for lower case, each with its whole name."""
-_MOST_LIKE: Final = 4  #: names that are suggested for an unknown one
+"""What does not count in the name of a GPU or a CPU, in lower case."""
 
 
 class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
     """A GPU architecture with the names of its products."""
 
-    names: tuple[str, ...] = ()  #: regular expressions for product names in lower case
+    names: tuple[str, ...] = ()
     arm_only: dict[str, str] = msgspec.field(default_factory=dict)
-    """Those for products that exist in ARM machines only, with the processor beside each, or ""."""
-    offered: tuple[str, ...] = msgspec.field(default=(), name="products")
-    """Names of products, for short names and suggestions."""
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """All regular expressions for its products."""
-        return (*self.names, *self.arm_only)
-
-
-class KnownIsa(CpuIsa, frozen=True, kw_only=True):
-    """A CPU ISA with its source."""
-
-    differs: ft.NoText = ""  #: in what it differs from a lower ISA, where that is little
+    """Those that exist in ARM machines only, with the processor beside each."""
 
 
 class KnownProcessor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,7 +51,7 @@ class KnownProcessor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     isa: ft.Key | None = None
     flags: str = ""  #: some of their flags, where they have no ISA
     archspec: str = ""  #: its name in archspec, with which a test compares the ISA
-    names: tuple[str, ...]  #: regular expressions for their names in lower case
+    names: tuple[str, ...]  #: regular expressions for the words of their names
     source: ft.Origin
     checked: ft.Date
 
@@ -110,149 +75,71 @@ class KnownSource(msgspec.Struct, frozen=True, kw_only=True):
     checked: ft.Date
 
 
-class OtherVendor(msgspec.Struct, frozen=True, kw_only=True):
-    """A vendor of GPUs that no recipe uses."""
+class NamedGpu(NamedTuple):
+    """A GPU that a person names."""
 
-    names: tuple[str, ...]
-    says: ft.Text
+    name: str
+    capability: str
+    processor: str | None
+    """Key of the processor beside it, where it exists in ARM machines only."""
 
 
 class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The content of the files in known/."""
 
     gpu: dict[ft.Key, KnownGpu]
-    cpu: dict[ft.Key, KnownIsa]
+    cpu: dict[ft.Key, CpuIsa]
     processor: dict[ft.Key, KnownProcessor]
     cuda: dict[ft.CudaVersion, KnownCuda]
     pin: dict[ft.Key, Pin]
     rule: tuple[Rule, ...]
     patch: dict[ft.Key, Patch]
     source: tuple[KnownSource, ...]
-    other: dict[str, OtherVendor]
     raw: dict[str, Any] = {}  #: the tables as they are written
 
-    def cuda_like(self, version: str) -> KnownCuda | None:
-        """Return the facts of a CUDA, or of another one of its major version, or None."""
-        major = version.partition(".")[0]
-        same = (it for key, it in self.cuda.items() if key.partition(".")[0] == major)
-        return self.cuda.get(version) or next(same, None)
+    @property
+    def products(self) -> dict[str, KnownGpu]:
+        """The known GPU architectures by the names of their products."""
+        return {name: gpu for gpu in self.gpu.values() for name in (*gpu.names, *gpu.arm_only)}
 
-    def first_driver(self, capability: str | None) -> str:
-        """Return the oldest driver that knows GPUs of a capability; empty: that of their CUDA."""
-        gpu = of_capability(capability)
-        return (gpu and gpu.driver) or ""
+    def gpu_named(self, name: str) -> NamedGpu | None:
+        """Return the GPU of a product's name, such as `NVIDIA A100-SXM4-40GB`, or of a capability.
 
-    def gpu_named(self, name: str) -> tuple[str, KnownGpu] | None:
-        """Return the architecture of a product by its name, such as `NVIDIA A100-SXM4-40GB`."""
-        patterns = {key: gpu.patterns for key, gpu in self.gpu.items()}
-        key = _best_match(patterns, _plain(_VENDOR, name))
-        return (key, self.gpu[key]) if key else None
-
-    def gpu_typed(self, name: str) -> tuple[str, KnownGpu] | None:
-        """Return the GPU that a person means, such as `rtx4090`, `4090` or `RTX 4090 Laptop`.
-
-        The first item is its name, with that of the product where it is short. A number that ends
-        the names of products of several architectures means none of them.
+        A capability such as 8.9 may be unknown. It is also named by a key such as sm89.
         """
-        if found := self.gpu_named(name):
-            return name, found[1]
-        wanted = _bare(name)
-        products = [(_bare(each), each, gpu) for gpu in self.gpu.values() for each in gpu.offered]
-        for text, product, gpu in products:
-            if text == wanted:
-                return product, gpu
-        for gpu in self.gpu.values():
-            if any(re.fullmatch(pattern.replace(" ", ""), wanted) for pattern in gpu.patterns):
-                return name, gpu
-        if not _BARE_NUMBER.fullmatch(wanted):
+        gpu = self.gpu.get(name) or of_capability(name)
+        if gpu or re.fullmatch(r"[1-9]\d?\.\d", name, re.ASCII):
+            capability = gpu.capability if gpu else name
+            is_arm = gpu is not None and "x86_64-linux" not in gpu.hosts
+            beside = next(iter(gpu.arm_only.values())) if gpu and is_arm else None
+            return NamedGpu(f"a GPU of capability {capability}", capability, beside)
+        products = self.products
+        product = _best_match({key: (words_of(key),) for key in products}, name)
+        if product is None:
             return None
-        ends = [(product, gpu) for text, product, gpu in products if _ends(text, wanted)]
-        return ends[0] if len({gpu.capability for _, gpu in ends}) == 1 else None
-
-    def gpu_meant(self, name: str) -> tuple[str, str, KnownGpu | None] | None:
-        """Return name, capability and facts of the GPU that a person means, also by a capability.
-
-        The facts are None for a capability that is not known; all is None for another name.
-        """
-        if found := CAPABILITY.fullmatch(name.lower()):
-            capability = f"{found[1] or found[3]}.{found[2] or found[4]}"
-            return f"a GPU of capability {capability}", capability, of_capability(capability)
-        typed = self.gpu_typed(name)
-        return typed and (typed[0], typed[1].capability, typed[1])
-
-    def arm_processor(self, name: str, gpu: KnownGpu) -> str | None:
-        """Return the processor beside a GPU that exists in ARM machines only, "" if unknown.
-
-        None if it is a card, which any machine may have.
-        """
-        for pattern, processor in gpu.arm_only.items():
-            bare = re.fullmatch(pattern.replace(" ", ""), _bare(name))
-            if bare or _best_match({"": (pattern,)}, _plain(_VENDOR, name)) is not None:
-                return processor
-        return None if gpu.names else next(iter(gpu.arm_only.values()), None)
-
-    def gpus_like(self, name: str) -> list[str]:
-        """Return names of products with a number of a name in them, or the most similar one."""
-        import difflib  # 5 ms, for errors only
-
-        offered = {_bare(each): each for gpu in self.gpu.values() for each in gpu.offered}
-        words = [_bare(word) for word in name.split() if re.search(r"\d", word)]
-        found = [each for text, each in offered.items() if any(w and w in text for w in words)]
-        close = difflib.get_close_matches(_bare(name), list(offered), n=1, cutoff=0.8)
-        return found[:_MOST_LIKE] or [offered[text] for text in close]
+        gpu = products[product]
+        return NamedGpu(name, gpu.capability, gpu.arm_only.get(product))
 
     def processor_named(self, name: str) -> KnownProcessor | None:
-        """Return the generation of a CPU by its key, title or name, such as `Ryzen 9 7950X`."""
-        if name in self.processor:
-            return self.processor[name]
-        for processor in self.processor.values():
-            if squashed(processor.title) == squashed(name):
-                return processor
-        patterns = {key: processor.names for key, processor in self.processor.items()}
-        for pattern, whole in (("^$", ""), *_CPU_FORMS):
-            form = re.sub(pattern, whole.replace("$1", r"\g<1>"), name.lower())
-            if key := _best_match(patterns, _plain(_CPU_VENDOR, form)):
-                return self.processor[key]
-        return None
-
-    def other_vendor(self, name: str) -> str:
-        """Return the vendor of a GPU that is none of NVIDIA, or an empty text."""
-        plain = " ".join(name.lower().split())
-        vendors = self.other.items()
-        matching = (v for v, it in vendors if any(re.fullmatch(p, plain) for p in it.names))
-        return next(matching, "")
+        """Return the generation of a CPU by its key or name, such as `Ryzen 9 7950X`."""
+        names = {key: it.names for key, it in self.processor.items()}
+        key = name if name in names else _best_match(names, name)
+        return self.processor[key] if key else None
 
 
-def _plain(vendor: re.Pattern[str], name: str) -> str:
-    """Return a name in lower case without the vendor and with single spaces."""
-    return " ".join(vendor.sub(" ", name.lower()).split())
+def words_of(name: str) -> str:
+    """Return what counts in a name: runs of letters and of digits in lower case."""
+    return " ".join(re.findall("[a-z]+|[0-9]+", _FILLER.sub(" ", name.lower())))
 
 
-def _best_match(known: Mapping[str, Iterable[str]], plain: str) -> str | None:
-    """Return the key with the pattern that matches most of a name before its suffix, or None."""
-    found = [
-        (len(match[1]), key)
-        for key, patterns in known.items()
-        for pattern in patterns
-        if (match := re.fullmatch(f"({pattern})(?:{_SUFFIX.pattern})?", plain))
-    ]
-    return max(found)[1] if found else None
-
-
-def squashed(name: str) -> str:
-    """Return the letters and digits of a name in lower case."""
-    return re.sub("[^a-z0-9]", "", name.lower())
-
-
-def _bare(name: str) -> str:
-    """Return a name of a GPU without what does not count in a short one."""
-    return _FILLER.sub("", squashed(name))
-
-
-def _ends(name: str, number: str) -> bool:
-    """Return whether a bare name ends with a number and not only with its last digits."""
-    start = name.removesuffix(number)
-    return start != name and not start[-1:].isdecimal()
+def _best_match(patterns: Mapping[str, Iterable[str]], name: str) -> str | None:
+    """Return the key of the pattern that matches most of the first words of a name, or None."""
+    words, found = words_of(name), {}
+    for key, regular in patterns.items():
+        for each in regular:
+            if match := re.match(f"(?:{each})(?![^ ])", words):
+                found[match.end()] = key
+    return found[max(found)] if found else None
 
 
 @functools.cache
@@ -262,6 +149,12 @@ def load() -> KnownHardware:
     for name in _FILES:
         raw |= tomllib.loads(files.own_text(__package__, f"known/{name}.toml"))
     return msgspec.structs.replace(msgspec.convert(raw, KnownHardware), raw=raw)
+
+
+@functools.cache
+def of_capability(capability: str | None) -> KnownGpu | None:
+    """Return the known GPU architecture of a compute capability, or None."""
+    return next((gpu for gpu in load().gpu.values() if gpu.capability == capability), None)
 
 
 class KnownRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -277,23 +170,18 @@ class KnownRow(msgspec.Struct, frozen=True, kw_only=True):
 def rows(own: dict[str, Any]) -> Iterator[KnownRow]:
     """Yield the known rows and those of a matrix, whose tables `own` are as it writes them."""
     merged = with_known({"pin": {}, **own})
-    known = {kind: _by_key(load().raw[kind]) for kind in ("gpu", "cpu", "pin", "rule", "patch")}
-    for kind, ours in known.items():
-        theirs = _by_key(own.get(kind, {}))
-        for key, row in (ours | _by_key(merged[kind])).items():
-            base, replaced = ours.get(key, {}), theirs.get(key, {})
-            facts = [str(base[name]) for name in ("source", "checked") if name in base]
-            shown = [
-                _words(row[name]) if len(_SHOWN[kind]) == 1 else f"{name} {_words(row[name])}"
-                for name in _SHOWN[kind]
-                if row.get(name)
-            ]
+    for kind, shown in _SHOWN.items():
+        known, changed = _by_key(load().raw[kind]), _by_key(own.get(kind, {}))
+        for key, row in (known | _by_key(merged[kind])).items():
+            base = known.get(key, {})
+            facts = [base[name] for name in ("source", "checked") if name in base]
+            values = {name: _words(row[name]) for name in shown if row.get(name)}
             yield KnownRow(
                 kind=kind,
                 key=key,
-                value=", ".join(shown),
+                value=", ".join(f"{name} {value}" for name, value in values.items()),
                 source=", checked ".join(facts),
-                replaced=tuple(k for k, value in replaced.items() if base.get(k) != value),
+                replaced=tuple(k for k, it in changed.get(key, {}).items() if base.get(k) != it),
             )
 
 
@@ -315,15 +203,19 @@ def with_known(own: dict[str, Any]) -> dict[str, Any]:
     A row is known by its key, a rule by its id, a pin by its revision, the CUDA of a release by its
     version. The rules of the matrix come first. Values of a wrong type are left for the reader.
     """
-    known = load().raw
-    merged = dict(own)
+    known, merged = load().raw, dict(own)
     for kind in ("gpu", "cpu", "patch"):
-        merged[kind] = _rows(kind, own.get(kind, {}))
+        if isinstance(rows_ := own.get(kind, {}), dict):
+            ours = {key: _without(row, OURS) for key, row in known[kind].items()}
+            merged[kind] = ours | {
+                key: _over(ours.get(key, {"title": key} if kind == "cpu" else {}), row)
+                for key, row in rows_.items()
+            }
     if isinstance(rules := own.get("rule", []), list):
         by_id = {rule["id"]: rule for rule in known["rule"]}
+        merged["rule"] = [_over(_get(by_id, _get(it, "id")) or {}, it) for it in rules]
         ids = [_get(rule, "id") for rule in rules]
-        others = [rule for key, rule in by_id.items() if key not in ids]
-        merged["rule"] = [_over(_get(by_id, _get(it, "id")) or {}, it) for it in rules] + others
+        merged["rule"] += [rule for key, rule in by_id.items() if key not in ids]
     if isinstance(pins := own.get("pin"), dict):
         merged["pin"] = {key: _pin(key, pin) for key, pin in pins.items()}
     releases = own.get("release")
@@ -332,20 +224,6 @@ def with_known(own: dict[str, Any]) -> dict[str, Any]:
             facts = _get(known["cuda"], _get(cuda, "version")) or {}
             release["cuda"] = {key: facts[key] for key in OF_CUDA if key in facts} | cuda
     return merged
-
-
-def _rows(kind: str, own: Any) -> Any:  # noqa: ANN401 - any value of TOML
-    """Return the known rows of a kind, with those of a matrix over them."""
-    if not isinstance(own, dict):
-        return own
-    rows = {
-        key: {name: value for name, value in row.items() if name not in OURS}
-        for key, row in load().raw[kind].items()
-    }
-    for key, row in own.items():
-        new = {"title": key} if kind == "cpu" else {}
-        rows[key] = _over(rows.get(key, new), row)
-    return rows
 
 
 def _pin(key: str, own: Any) -> Any:  # noqa: ANN401 - any value of TOML
@@ -357,7 +235,7 @@ def _pin(key: str, own: Any) -> Any:  # noqa: ANN401 - any value of TOML
     by_revision = {pin["rev"]: pin for pin in known.values()}
     facts = _get(by_revision, _get(own, "rev")) or known.get(key, {})
     if _get(own, "facts"):
-        facts = {name: value for name, value in facts.items() if name not in {"has", "unconfirmed"}}
+        facts = _without(facts, {"has", "unconfirmed"})
     pin = _over(facts, own)
     if isinstance(_get(own, "cuda"), dict) and "cuda" in facts:
         pin["cuda"] = facts["cuda"] | own["cuda"]
@@ -374,7 +252,5 @@ def _over(known: dict[str, Any], own: Any) -> Any:  # noqa: ANN401 - any value o
     return known | own if isinstance(own, dict) else own
 
 
-@functools.cache
-def of_capability(capability: str | None) -> KnownGpu | None:
-    """Return the known GPU architecture of a compute capability, or None."""
-    return next((gpu for gpu in load().gpu.values() if gpu.capability == capability), None)
+def _without(row: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in names}

@@ -20,7 +20,7 @@ def outdated(c: Context, check: bool = False, json: bool = False) -> int:
     """List newer versions of PyTorch and nixpkgs."""
     from build_pytorch.base.console import Screen, counted, print_json
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
-    from build_pytorch.hardware.available import stale_builds
+    from build_pytorch.matrix.available import stale_builds
     from build_pytorch.sources.github import BRANCH, upstream_versions
 
     matrix = load()

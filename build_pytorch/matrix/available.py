@@ -8,12 +8,11 @@ from collections.abc import Collection
 from typing import Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from build_pytorch.base import files
-from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix.compatibility import TEGRA, runs_on
+from build_pytorch.matrix.compatibility import Fit, fit
 
 INDEX: Final = "https://download.pytorch.org/whl/"
 """PyTorch's own indexes of wheels, such as .../cu128; pytorch.org, "Get started", 2026-11-22."""
@@ -22,10 +21,10 @@ _CONDA: Final = {
     "mamba": "mamba install -c conda-forge",
     "conda": "conda install -c conda-forge",
 }
+_DRIVERS: Final = {"11": "450.80.02", "12": "525.60.13", "13": "580.65.06"}
+"""The oldest Linux driver of each major version of CUDA: docs.nvidia.com/deploy/cuda-compatibility,
+"Minor Version Compatibility"; checked 2026-11-24."""
 _FRESH: Final = dt.timedelta(days=90)
-
-Fit = Literal["exact", "compatible", "ptx"]
-"""Machine code of this capability, of an older one of the same major, PTX for the driver."""
 
 
 class AvailableBuild(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,17 +35,17 @@ class AvailableBuild(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     newest: bool = False
     platform: str
     cuda: str = ""
-    code: tuple[ft.Capability, ...] = ()
-    ptx: str = ""
+    code: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
     cpu: str = ""
-    driver: str = "0"
+    driver: str = "0"  #: by default that of its CUDA
     blackwell_compile: str = ""
     pythons: tuple[ft.Text, ...] = ()
     index: str | None = None
     spec: str = ""
     old_gpus: str = ""
     command: str = ""
-    size: str = ""
+    features: dict[str, str] = {}
     remark: str = ""
     source: ft.Origin = ""
     checked: dt.date = dt.date.max
@@ -65,7 +64,7 @@ class AvailableBuild(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def fit(self, capability: str) -> Fit | None:
         """Return what it has for a GPU of a compute capability; None for nothing."""
-        return _fit(self.code, self.ptx, capability)
+        return fit(self.code, self.ptx, capability)
 
     def install(self, tools: Collection[str] = (), *, for_old_gpu: bool = False) -> str:
         """Return the command that installs it, for a person who has `tools`."""
@@ -76,28 +75,33 @@ class AvailableBuild(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return self.command.replace("{version}", self.version)
         torch = "torch" if self.newest else f"torch=={self.version}"
         if "uv" in tools:
-            return f"uv pip install {torch} --torch-backend={self.index or ''}".removesuffix(
-                " --torch-backend="
-            )
-        return f"pip install {torch} --index-url {INDEX}{self.index}".removesuffix(
-            f" --index-url {INDEX}"
-        )
-
-
-@functools.cache
-def _fit(codes: tuple[str, ...], ptx: str, capability: str) -> Fit | None:
-    if fits := {runs_on(code, capability) for code in codes} - {None}:
-        return "exact" if "exact" in fits else "compatible"
-    is_newer = bool(ptx) and numbers(ptx) <= numbers(capability)
-    is_other_tegra = ptx != capability and bool(TEGRA & {ptx, capability})
-    return "ptx" if is_newer and not is_other_tegra else None
+            index = f" --torch-backend={self.index}" if self.index else ""
+            return f"uv pip install {torch}{index}"
+        index = f" --index-url {INDEX}{self.index}" if self.index else ""
+        return f"pip install {torch}{index}"
 
 
 @functools.cache
 def available_builds() -> tuple[AvailableBuild, ...]:
     """Return all rows, in the order of the file."""
     text = files.own_text(__package__, "available.toml")
-    return msgspec.toml.decode(text, type=dict[str, tuple[AvailableBuild, ...]])["build"]
+    rows = msgspec.toml.decode(text, type=dict[str, tuple[AvailableBuild, ...]])["build"]
+    return tuple(structs.replace(row, driver=driver_of(row.cuda)) for row in rows)
+
+
+def driver_of(cuda: str) -> str:
+    """Return the oldest Linux driver of a CUDA; 0 for none and for an unknown one."""
+    return _DRIVERS.get(cuda.partition(".")[0], "0")
+
+
+def wheel_like(torch: str, platform: str, cuda: str) -> AvailableBuild | None:
+    """Return the wheel of a PyTorch for a CUDA ("": without) that was read.
+
+    Without such a one it is another wheel of that version, or None.
+    """
+    wheels = [it for it in available_builds() if it.features]
+    same = [it for it in wheels if (it.version, it.platform) == (torch, platform)]
+    return min(same, key=lambda it: (it.cuda != cuda, not it.cuda), default=None)
 
 
 def stale_builds(today: dt.date) -> str:
