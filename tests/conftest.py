@@ -274,7 +274,6 @@ def _pristine(*, is_whole: bool = False) -> Path:
     if not is_whole:
         (root / "matrix.toml").write_text(ONE)
         shutil.rmtree(root / "releases")
-        shutil.rmtree(root / "docs/reference/releases", ignore_errors=True)
         for path in (root / "nix/nixpkgs").iterdir():
             if not path.name.startswith("cuda13_0-"):
                 path.unlink()

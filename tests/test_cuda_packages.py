@@ -211,9 +211,9 @@ def test_c_a_wrong_path_is_an_obstacle(world: World, path: str, says: str) -> No
 
 @pytest.mark.slow
 def test_d_copies_are_built(world: World, tmp_path: Path) -> None:
-    """By the commands and the table of the page on the nightly."""
+    """By the commands and the table of the build notes of the nightly."""
     sibling(tmp_path / "build-cudatoolkit", "8.8")
-    page = (PROJECT / "docs/how-to/build-a-nightly.md").read_text()
+    page = (PROJECT / "docs/explanation/build-notes-nightly.md").read_text()
     ((commands, table),) = re.findall(r"(?ms)^```sh\n(mkdir .*?)^```$.*?^```toml\n(.*?)^```$", page)
     commands = commands.replace("../build-cudatoolkit", str(tmp_path / "build-cudatoolkit"))
     subprocess.run(["bash", "-ec", commands], cwd=world.root, check=True)

@@ -14,17 +14,15 @@ from typing import Final
 
 import pytest
 from conftest import PROJECT, needs_nix
-from test_bump import FLOX as FLOX_BRANCHES
 from test_bump import NEW_PIN, Api, commit
 from test_doc_examples import Reader, api
 from test_nightly_bump import listed, on_day
-from test_pin_facts import NEWER, offer
+from test_pin_facts import offer
 from test_prefetch import OTHER, TORCH, tool
 from test_publish import FLOX
 from world import Site, World, prepared_project
 
-from build_pytorch.matrix import known_hardware, matrix_reader
-from build_pytorch.results import ledger
+from build_pytorch.matrix import matrix_reader
 
 __all__ = ["api"]  # a fixture
 
@@ -45,9 +43,6 @@ NOT_RUN: Final = {
     "install -d -m 2770 -g nixbld /var/cache/build-pytorch": _ROOT,
     "echo 'max_size = 20G' >/var/cache/build-pytorch/ccache.conf": _ROOT,
     "echo 'extra-sandbox-paths = /var/cache/build-pytorch?' >>/etc/nix/nix.conf": _ROOT,
-    "nix-eval-jobs release.nix --arg impossibleHosts false": (
-        "a program that the project does not need; test_release_nix evaluates the same attributes"
-    ),
     "cp ../build-cudatoolkit/.flox/pkgs/{cudatoolkit,cudnn,nccl,libcusparse_lt}-13_0.nix "
     "releases/nightly/cuda-packages/": "test_cuda_packages.py runs it beside such a checkout",
     'git add -f .gitattributes ledger.jsonl && git commit -S -m "Tests on an H200"': (
@@ -67,9 +62,6 @@ ENDS: Final[dict[str, tuple[int, str]]] = {
     "invoke inspect cuda13_0/sm120-avx512": (1, "libtorch_cpu.so: not in"),
 }
 """Commands that cannot succeed here: their exit code, and a text that says why."""
-
-
-"""An `invoke` that waits for no retry, such as of a builder that nobody can reach."""
 
 
 def commands(body: str) -> list[str]:
@@ -128,7 +120,7 @@ def with_builders(shell: Shell) -> None:
 
     The machine of a test need not have the disk and the memory of a real build.
     """
-    page = (PROJECT / "docs/how-to/build-on-several-machines.md").read_text()
+    page = (PROJECT / "docs/how-to/build-many-variants.md").read_text()
     shell.append("machines", "\n".join(re.findall(r"(?m)^ssh-ng://.*$", page)))
     matrix = shell.root / "matrix.toml"
     text = re.sub(r"\b(disk|reserved_memory) = [\d.]+", r"\1 = 0.1", matrix.read_text())
@@ -153,8 +145,9 @@ def offered(shell: Shell, contents: str) -> None:
 def with_a_failed_flox(shell: Shell) -> None:
     """A build with Flox that found another hash; tarballs have their true hashes.
 
-    Another nixpkgs has what the model has, and CUDA 13.1.
+    Another nixpkgs has what the model has, and CUDA 13.1. A commit has its day.
     """
+    with_a_commit_of_the_day(shell)
     known = matrix_reader.load(shell.root).pins["early_2026"]
     cuda = " ".join(f'{s} = "{v}";' for s, v in {**known.cuda, "cudaPackages_13_1": "13.1"}.items())
     offered(shell, f'{{ torch = "2.9.1"; python = "3.13"; cuda = {{ {cuda} }}; has = [ ]; }}')
@@ -164,25 +157,8 @@ def with_a_failed_flox(shell: Shell) -> None:
     shell.world.program("flox", f'#!/bin/sh\ncat >&2 <<"END"\n{lines}END\nexit 1\n')
 
 
-def with_tested_builds(shell: Shell) -> None:
-    """PyTorch and TorchVision of a variant, built and smoke-tested; Flox, logged in."""
-    shell.append("companions/.flox/env/manifest.lock", "{}\n")
-    shell.world.project.commit()
-    shell.world.project.git("push", "-q")
-    shell.build("cuda13_0/sm120-avx512", "cuda13_0/sm120-avx512+torchvision")
-    for event in shell.world.ledger():
-        if event.get("outcome") == "built":
-            fields = {name: event[name] for name in ("release", "variant", "digest")}
-            output = event["outputs"][0]
-            tested = ledger.Event(
-                event="tested",
-                at=ledger.now(),
-                by="smoke",
-                outcome="passed",
-                output=output,
-                **fields,
-            )
-            ledger.append(shell.root, tested)
+def with_flox(shell: Shell) -> None:
+    """A Flox that builds and publishes, logged in."""
     (shell.world.folder / "logged_in").touch()
     flox = FLOX
     for name in ("calls", "logged_in", "broken"):
@@ -203,29 +179,10 @@ def with_a_build(shell: Shell) -> None:
     shell.build("cuda13_0/sm120-avx512")
 
 
-def with_branches_of_flox(shell: Shell) -> None:
-    """The branch names a revision that is known, so that nothing has to be evaluated."""
-    rev = known_hardware.load().pin["february_2026"].rev
-    shell.api.answers[f"{FLOX_BRANCHES}stable"] = commit(rev, "2026-02-17")
-
-
-def with_a_newer_nixpkgs(shell: Shell) -> None:
-    """A branch that names the model of a nixpkgs with PyTorch 2.13.0 and CUDA 13.2."""
-    others = (
-        'companions.torchvision = "0.28.0"; companions.torchaudio = "2.11.0"; companions.triton'
-    )
-    contents = NEWER.replace('"3.14"', '"3.13"').replace("companions.triton", others)
-    offered(shell, contents)
-    shell.api.answers[f"{FLOX_BRANCHES}unstable"] = commit(NEW_PIN, "2026-11-20")
-
-
 PREPARED: Final[dict[str, Callable[[Shell], None]]] = {
-    "docs/explanation/binaries.md": with_branches_of_flox,
-    "docs/how-to/add-a-release.md": with_a_newer_nixpkgs,
-    "docs/how-to/build-on-several-machines.md": with_builders,
-    "docs/how-to/build-a-nightly.md": with_a_commit_of_the_day,
+    "docs/how-to/build-many-variants.md": with_builders,
+    "docs/how-to/flox.md": with_flox,
     "docs/how-to/move-to-a-new-pytorch.md": with_a_failed_flox,
-    "docs/how-to/publish.md": with_tested_builds,
     "docs/how-to/read-a-log.md": with_logs,
     "docs/how-to/test-on-hardware.md": with_a_build,
 }

@@ -33,7 +33,7 @@ from build_pytorch.smoke import script
 
 pytestmark = needs_nix
 
-FLOX_PAGE: Final = "docs/how-to/publish.md"
+FLOX_PAGE: Final = "docs/how-to/flox.md"
 PAGES: Final = [
     path.relative_to(PROJECT).as_posix()
     for path in (

@@ -210,7 +210,7 @@ def test_restricted_evaluation_needs_an_allowed_uri_and_pure_evaluation_a_hash(
     site: Site,
     tmp_path: Path,
 ) -> None:
-    """As docs/explanation/binaries.md says. flake.nix has the packages of release.nix."""
+    """As the page on many variants says. flake.nix has the packages of release.nix."""
     pin, hash_ = FEW.pins["early_2026"], model()[1]
     rev = f'rev = "{pin.rev}"\n'
     hashed = TEXT.replace(rev, f'{rev}sha256 = "{hash_}"\nsha256_of = "{pin.rev}"\n')

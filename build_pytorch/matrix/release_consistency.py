@@ -73,7 +73,7 @@ def contradictions(spec: MatrixFile, release: Release) -> Iterator[Fault]:
     if not is_for_recipes(release.folder):
         yield ("folder",), wrong(quoted(release.folder), "a folder of recipes")
     notes = release.notes or ""
-    if notes in _WHOLE_PAGES or notes.startswith(f"{paths.RELEASE_PAGES}/"):
+    if notes in _WHOLE_PAGES:
         yield ("notes",), wrong(f"{quoted(notes)}, which is generated as a whole", "another page")
     yield from _names(release)
     for index, group in enumerate(release.group):

@@ -103,8 +103,7 @@ def make_checkout(root: Path, sha256: str, cache: Path) -> None:
     for name in ("build_pytorch", "templates", "docs", "nix", ".flox/env"):
         shutil.rmtree(root / name, ignore_errors=True)
         shutil.copytree(PROJECT / name, root / name, ignore=kept)
-    for name in ("docs/reference/releases", "nix/nixpkgs"):  # of other releases
-        shutil.rmtree(root / name, ignore_errors=True)
+    shutil.rmtree(root / "nix/nixpkgs", ignore_errors=True)  # of other releases
     for name in (".flox/env.json", "tasks.py", "noxfile.py", "pyproject.toml", "README.md"):
         shutil.copy(PROJECT / name, root / name)
     text = (HERE / "matrix.toml").read_text().replace("CACHE", str(cache))
