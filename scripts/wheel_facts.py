@@ -24,9 +24,8 @@ from build_pytorch.base import files, process
 from build_pytorch.base.console import write
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, ToolError
 from build_pytorch.base.versions import numbers
-from build_pytorch.inspect import fatbin
 from build_pytorch.inspect.configuration import features_in, stated_in, with_blas
-from build_pytorch.inspect.elf_file import read_elf
+from build_pytorch.inspect.elf_file import device_objects, read_elf
 from build_pytorch.matrix import available
 from build_pytorch.matrix.available import available_builds
 from build_pytorch.matrix.compatibility import capability_of
@@ -79,7 +78,7 @@ def read_wheel(torch: str, platform: str) -> dict[str, Any]:
 
 def _gpu_code(library: Path) -> tuple[list[str], list[str]]:
     """Return the capabilities of machine code and of PTX that at least half of the objects have."""
-    objects = fatbin.device_objects(read_elf(library)) if library.exists() else []
+    objects = device_objects(read_elf(library)) if library.exists() else []
     cubins = Counter(code for each in objects for code in each.cubins)
     ptx = Counter(code for each in objects for code in each.ptx)
     least = max(cubins.values(), default=0) / 2

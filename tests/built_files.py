@@ -131,7 +131,7 @@ def looked(part_id: str, package: str | Package, folder: Path) -> dict[str, Any]
     """What one part reports about the files of a folder, as the JSON document has it."""
     (part,) = [part for part in inspection.PARTS if part.id == part_id]
     package = package_of(package) if isinstance(package, str) else package
-    result = part.inspect(inspection.folder_target(package, folder))
+    result = inspection.look(part, inspection.folder_target(package, folder))
     return dict(msgspec.to_builtins(result))
 
 

@@ -8,8 +8,8 @@ import pytest
 from built_files import compile_library, device_library, looked, needs_cuda, texts, variant_of
 
 from build_pytorch.base.errors import ToolError
-from build_pytorch.inspect import device_code, fatbin
-from build_pytorch.inspect.elf_file import read_elf
+from build_pytorch.inspect import device_code
+from build_pytorch.inspect.elf_file import DEVICE_CODE, DeviceObject, device_objects, read_elf
 from build_pytorch.inspect.target import InspectionFinding, Target
 from build_pytorch.matrix.model import Variant
 
@@ -61,7 +61,7 @@ def judged(variant: Variant, objects: str, library: str = "") -> list[Inspection
         number, _, codes = each.rpartition(" x ")
         names = {code.replace("ptx", "compute_"): code for code in codes.split()}
         images = {name if "_" in name else f"sm_{name}": 1 for name in names}
-        found += [fatbin.DeviceObject(images)] * int(number or 1)
+        found += [DeviceObject(images)] * int(number or 1)
     expected = device_code.expected_code(Target(package=variant, folder=Path()))
     assert expected
     name = f"libtorch_cuda{'_' * bool(library)}{library}.so"
@@ -104,7 +104,7 @@ def test_architectures_and_sizes_are_read_from_a_library(tmp_path: Path) -> None
     """Objects of ptxas and fatbinary; the sizes are those of the files that went in."""
     compile_library(tmp_path)
     library = device_library(tmp_path, "90", "90 90a ptx90", "75 80 90")
-    objects = fatbin.device_objects(read_elf(library))
+    objects = device_objects(read_elf(library))
     assert [set(each.images) for each in objects] == [
         {"sm_90"}, {"sm_90", "sm_90a", "compute_90"}, {"sm_75", "sm_80", "sm_90"},
     ]  # fmt: skip
@@ -147,11 +147,11 @@ def test_device_code_in_another_library_does_not_count(tmp_path: Path) -> None:
 def test_damaged_device_code_is_one_reason(tmp_path: Path, at: int, value: int) -> None:
     library = device_library(tmp_path, "90 90a")
     compile_library(tmp_path)
-    offset, _ = read_elf(library).sections[fatbin.SECTION]
+    offset, _ = read_elf(library).sections[DEVICE_CODE]
     data = bytearray(library.read_bytes())
     size = 2 if at == 6 else 4 if at in {0, 20} else 8
     data[offset + at : offset + at + size] = value.to_bytes(size, "little")
     library.write_bytes(data)
     with pytest.raises(ToolError, match=r"libtorch_cuda\.so: its device code is damaged"):
-        fatbin.device_objects(read_elf(library))
+        device_objects(read_elf(library))
     assert looked("device-code", "sm90-avx2", tmp_path)["state"] == "skipped"

@@ -20,8 +20,7 @@ from built_files import (
 )
 
 from build_pytorch.base.errors import ToolError
-from build_pytorch.inspect.elf_file import read_elf
-from build_pytorch.inspect.fatbin import device_objects
+from build_pytorch.inspect.elf_file import device_objects, read_elf
 from build_pytorch.inspect.inspection import folder_target, inspect_target
 
 

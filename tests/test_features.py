@@ -200,8 +200,13 @@ def test_the_blas_beside_the_libraries_says_whose_threads_it_has(folder: Path) -
     assert looked("features", "cpu-avx2", folder)["figures"]["features"]["blas_threads"] == "own"
 
 
-def test_a_version_whose_wheel_is_unknown_is_a_note(folder: Path) -> None:
+def test_what_shows_nothing_is_one_warning_and_an_unknown_wheel_a_note(folder: Path) -> None:
     compile_library(folder)
+    (finding,) = looked("features", "cpu-avx2", folder)["findings"]
+    assert (finding["severity"], finding["found"]) == (
+        "warning",
+        "no feature shows in their names and texts",
+    )
     part = looked("features", variant_of("cpu-avx2", torch="2.0.1"), folder)
     assert part["state"] == "passed"
     assert "`python scripts/wheel_facts.py 2.0.1`" in texts(part, "note")

@@ -27,6 +27,7 @@ from build_pytorch.base import digest
 from build_pytorch.inspect import closure, inspection
 from build_pytorch.inspect.configuration import judge_config
 from build_pytorch.inspect.inspection import Inspection
+from build_pytorch.inspect.target import Target
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.tables import ClosureBudget
 from build_pytorch.results.ledger import Event, append, now, read
@@ -56,34 +57,40 @@ def test_everything_passes_where_the_files_are_those_of_the_variant(
 
 RIGHT = "-mavx2 -mfma -mf16c"
 NO_CUPTI = "-DLIBKINETO_NOCUPTI"
+ARM = "-march=armv8.2-a+fp16+dotprod"
+
+# variant | version of the variant, if not 2.10.0 | stated version | stated CUDA | flags | findings
+CONFIGURATIONS = f"""
+cpu-avx2      |        | 2.10.0+cpu |      | {RIGHT}                                |
+cpu-avx2      |        | 2.9.1      |      | {RIGHT}                                | error version 2.9.1
+cpu-avx2      |        | 2.10.0     | 13.0 | {RIGHT}                                | error CUDA 13.0
+cpu-avx2      |        | 2.10.0+x   |      | -mavx2 -mfma                           | error CXX_FLAGS without -mf16c
+cpu-avx2      |        | 2.10.0     |      |                                        | error CXX_FLAGS without {RIGHT}
+cpu-avx2      |        | 2.10.0     |      | {RIGHT} -mavx512f                      | error CXX_FLAGS with -mavx512f
+cpu-avx2      |        | 2.10.0     |      | {RIGHT} -march=x86-64-v4               | error CXX_FLAGS with -march=x86-64-v4
+cpu-avx2      |        | 2.10.0     |      | {RIGHT} -mtune=generic -mno-avx512f    |
+cpu-avx2      |        | 2.10.0     |      | {RIGHT} {NO_CUPTI}                     |
+cpu-avx2      | 2.14.0 | 2.14.0     |      | {RIGHT}                                |
+sm110-armv8_2 |        | 2.10.0     | 13.0 | {ARM}                                  |
+sm110-armv8_2 |        | 2.10.0     | 13.0 | -mavx2                                 | error CXX_FLAGS without {ARM}; error CXX_FLAGS with -mavx2
+sm90-avx2     |        | 2.10.0     | 13.0 | {RIGHT}                                |
+sm90-avx2     |        | 2.10.0     |      | {RIGHT}                                | error CUDA none
+sm90-avx2     |        | 2.10.0     | 13.0 | {RIGHT} -DLIBKINETO_NOROCTRACER        |
+sm90-avx2     |        | 2.10.0     | 13.0 | {RIGHT} {NO_CUPTI}                     | error CXX_FLAGS with {NO_CUPTI}
+sm90-avx2     | 2.14.0 | 2.14.0     | 13.0 | {RIGHT} -DHAS_CUPTI                    |
+sm90-avx2     | 2.14.0 | 2.14.0     | 13.0 | {RIGHT}                                | warning CXX_FLAGS without -DHAS_CUPTI
+sm90-avx2     | 2.13.0 | 2.13.0     | 13.0 | {RIGHT}                                |
+"""  # noqa: E501 - a table
 
 
-@pytest.mark.parametrize(
-    ("id_", "flags", "version", "cuda", "found"),
-    [
-        ("cpu-avx2", RIGHT, "2.10.0+cpu", "", ""),
-        ("cpu-avx2", RIGHT, "2.9.1", "", "version 2.9.1"),
-        ("cpu-avx2", RIGHT, "2.10.0", "13.0", "CUDA 13.0"),
-        ("cpu-avx2", "-mavx2 -mfma", "2.10.0+x", "", "CXX_FLAGS without -mf16c"),
-        ("cpu-avx2", f"{RIGHT} -mavx512f", "2.10.0", "", "CXX_FLAGS with -mavx512f"),
-        ("cpu-avx2", f"{RIGHT} -march=x86-64-v4", "2.10.0", "", "with -march=x86-64-v4"),
-        ("sm110-armv8_2", "-march=armv8.2-a+fp16+dotprod", "2.10.0", "13.0", ""),
-        ("sm110-armv8_2", RIGHT, "2.10.0", "13.0", "CXX_FLAGS without -march=armv8.2-a"),
-        ("cpu-avx2", f"{RIGHT} -mtune=generic -mno-avx512f", "2.10.0", "", ""),
-        ("cpu-avx2", f"{RIGHT} {NO_CUPTI}", "2.10.0", "", ""),
-        ("sm90-avx2", RIGHT, "2.10.0", "13.0", ""),
-        ("sm90-avx2", RIGHT, "2.10.0", "", "CUDA none"),
-        ("sm90-avx2", f"{RIGHT} -DLIBKINETO_NOROCTRACER", "2.10.0", "13.0", ""),
-        ("sm90-avx2", f"{RIGHT} {NO_CUPTI}", "2.10.0", "13.0", f"CXX_FLAGS with {NO_CUPTI}"),
-    ],
-)
-def test_the_configuration_is_compared(
-    id_: str, flags: str, version: str, cuda: str, found: str
-) -> None:
-    findings = list(judge_config(variant_of(id_), version, cuda, f"-Wall {flags} -O2"))
-    assert {one.severity for one in findings} == ({"error"} if found else set())
-    assert not found or found in findings[0].found
-    assert ("records no CUDA activity" in str(findings)) == found.count(NO_CUPTI)
+@pytest.mark.parametrize("row", CONFIGURATIONS.strip().splitlines())
+def test_the_configuration_is_compared(row: str) -> None:
+    id_, torch, version, cuda, flags, says = (cell.strip() for cell in row.split("|"))
+    variant = variant_of(id_, torch=torch or "2.10.0")
+    findings = list(judge_config(variant, version, cuda, f"-Wall {flags} -O2"))
+    assert "; ".join(f"{one.severity} {one.found}" for one in findings) == says
+    for finding in findings:
+        assert ("records no CUDA activity" in finding.expected) is ("CUPTI" in finding.found)
 
 
 def test_the_configuration_is_read_from_the_files(tmp_path: Path) -> None:
@@ -104,7 +111,7 @@ def test_the_configuration_is_read_from_the_files(tmp_path: Path) -> None:
 # --- results of Nix ---
 
 EXPRESSION = """
-{ files, path }:
+{ files, path, elsewhere }:
 let
   make = name: script: derivation {
     inherit name; system = builtins.currentSystem;
@@ -123,6 +130,7 @@ in {
   right = result [ ] whole;
   split = result [ ] "ln -s ${libraries}/lib $out/${site}/lib";
   empty = result [ ] "";
+  leading_out = result [ ] "${whole}; ln -s ${elsewhere} $out/${site}/lib/libc10.so";
   second = result (map named [ "cuda_cudart-13.0.96" "cuda_nvrtc-12.9.86" ]) whole;
 }
 """
@@ -145,7 +153,9 @@ class Results:
         with_config(folder / "files/lib", AVX2)
         (folder / "all.nix").write_text(EXPRESSION)
         argv = ["nix-build", "all.nix", "--no-out-link", "--arg", "files", "./files"]
+        compile_library(folder, name="libc10.so")
         argv += ["--argstr", "path", os.environ["PATH"]]
+        argv += ["--argstr", "elsewhere", f"{folder}/libc10.so"]
         for name in NAMES:
             argv += ["-A", name]
         env = {**os.environ, **self.env}
@@ -178,9 +188,8 @@ def named(result: Inspection, part_id: str) -> dict[str, Any]:
     return dict(msgspec.to_builtins(part))
 
 
-def remember(project: Project, recipe: str) -> None:
+def remember(project: Project, recipe: str, output: str) -> None:
     """A line of the ledger: the result was built from a recipe with this digest."""
-    output = str((project.root / f"result-{project.recipe('cpu-avx2').stem}").resolve())
     event = Event(
         event="ended", at=now(), release="cuda13_0", variant="cpu-avx2",
         digest=recipe, attempt="1", outcome="built", seconds=1.0, outputs=(output,),
@@ -199,7 +208,7 @@ def test_a_result_is_recorded_with_the_digest_of_the_recipe_that_it_was_built_fr
     results.link(project.root, "right")
     current = digest.of_bytes(project.recipe("cpu-avx2").read_bytes())
     for known in {"current": [current, OLDER], "older": [OLDER], "unknown": []}[built_from]:
-        remember(project, known)
+        remember(project, known, results.outputs["right"])
     done = inspect(project, "cpu-avx2", env=results.env)
     assert done.returncode == 0, done.stdout + done.stderr
     is_unknown = "not recorded: the ledger has no recipe for this result" in done.stdout
@@ -242,9 +251,19 @@ def test_one_bad_result_is_a_row_and_the_others_are_inspected(
 
 
 @needs_nix
-def test_a_second_cuda_in_the_closure_is_found(results: Results, tmp_path: Path) -> None:
-    part = named(results.inspected(tmp_path, "second", "sm90-avx2"), "closure")
-    assert (part["state"], texts(part)) == ("failed", "CUDA 12.9: cuda_nvrtc-12.9.86")
+@pytest.mark.parametrize(
+    ("name", "id_", "part_id", "says"),
+    [
+        ("leading_out", "cpu-avx2", "files", "a link that leads out of the Nix store: /"),
+        ("second", "sm90-avx2", "closure", "CUDA 12.9: cuda_nvrtc-12.9.86"),
+    ],
+)
+def test_a_wrong_result_is_found_in_its_part(
+    results: Results, tmp_path: Path, name: str, id_: str, part_id: str, says: str
+) -> None:
+    part = named(results.inspected(tmp_path, name, id_), part_id)
+    assert part["state"] == "failed"
+    assert texts(part).startswith(says)
 
 
 @needs_nix
@@ -255,23 +274,27 @@ def test_libraries_may_be_in_another_output(results: Results, tmp_path: Path) ->
     assert named(result, "config")["figures"]["version"] == "2.10.0"
 
 
-@pytest.mark.parametrize(
-    ("id_", "names", "found"),
-    [
-        ("sm90-avx2", "cuda13.0-cuda_cudart-13.0.96 cuda13.0-libcublas-13.1.0.3", ""),
-        ("sm90-avx2", "cuda_cudart-13.0.96 cuda12.8-libcublas-12.8.4.1", "CUDA 12.8: cuda12.8-lib"),
-        ("sm90-avx2", "cuda_cudart-13.0.96 cuda_nvrtc-12.9.86", "CUDA 12.9: cuda_nvrtc-12.9.86"),
-        ("sm90-avx2", "glibc-2.40", "no CUDA at all"),
-        ("cpu-avx2", "glibc-2.40", ""),
-        ("cpu-avx2", "libcublas-13.1.0.3", "CUDA in a CPU-only variant: libcublas-13.1.0.3"),
-    ],
-)
-def test_a_closure_holds_the_cuda_of_its_variant_and_no_other(
-    id_: str, names: str, found: str
-) -> None:
+CUDA_NAMES = """
+sm90-avx2 | cuda13.0-cuda_cudart-13.0.96 cuda13.0-libcublas-13.1.0.3 |
+sm90-avx2 | cuda_cudart-13.0.96-lib libnvjitlink-13.0.88 libcublas-13.1.0.3 libcufft-12.0.0.61 |
+sm90-avx2 | cuda_cudart-13.0.96 cuda_compat-12.8.1 cudnn-9.13.0.50 |
+sm90-avx2 | cuda_cudart-13.0.96 cuda12.8-libcublas-12.8.4.1 | error CUDA 12.8: cuda12.8-libcublas
+sm90-avx2 | cuda_cudart-13.0.96 cuda_nvrtc-12.9.86          | error CUDA 12.9: cuda_nvrtc-12.9.86
+sm90-avx2 | cuda13.0-cuda_nvrtc-12.9.86                     | error CUDA 12.9: cuda13.0-cuda_nvrtc
+sm90-avx2 | cuda-merged-12.8                                | error CUDA 12.8: cuda-merged-12.8
+sm90-avx2 | libcublas-13.1.0.3 cudnn-9.13.0.50              | warning libcublas-13.1.0.3, cudnn-9.13
+sm90-avx2 | glibc-2.40                                      | error no CUDA at all
+cpu-avx2  | glibc-2.40                                      |
+cpu-avx2  | libcublas-13.1.0.3                              | error CUDA in a CPU-only variant: lib
+"""
+
+
+@pytest.mark.parametrize("row", CUDA_NAMES.strip().splitlines())
+def test_a_closure_holds_the_cuda_of_its_variant_and_no_other(row: str) -> None:
+    id_, names, says = (cell.strip() for cell in row.split("|"))
     findings = list(closure.check_cuda(variant_of(id_), names.split()))
-    assert [finding.severity for finding in findings] == ["error"] * bool(found)
-    assert not found or findings[0].found.startswith(found)
+    assert len(findings) == bool(says)
+    assert "".join(f"{one.severity} {one.found}" for one in findings).startswith(says)
 
 
 @needs_nix
@@ -287,23 +310,34 @@ def test_a_closure_above_its_budget_is_found(results: Results, tmp_path: Path) -
     assert own < part["figures"]["bytes"] < 2 * own + 10_000
 
 
-@pytest.mark.parametrize(
-    ("name", "version"),
-    [
-        ("cuda13.0-cuda_cudart-13.0.96", "13.0"),
-        ("cuda_cudart-13.0.96-lib", "13.0"),
-        ("cuda-merged-12.8", "12.8"),
-        ("libnvjitlink-13.0.88", "13.0"),
-        ("cuda13.0-libcublas-13.1.0.3", "13.0"),
-        ("libcublas-13.1.0.3", None),  # of CUDA 13.0 Update 2
-        ("libcufft-12.0.0.61", None),  # of CUDA 13.0
-        ("cuda_compat-13.0.1", None),  # a driver's
-        ("cudnn-9.13.0.50", None),
-    ],
-)
-def test_the_name_of_a_store_path_has_its_cuda_version(name: str, version: str | None) -> None:
-    found = closure.cuda_versions([name])
-    assert list(found) == ([version] if version else [])
+@pytest.mark.parametrize(("size", "is_wrong"), [(110, False), (111, True), (50, False)])
+def test_a_closure_may_grow_by_a_tenth_over_an_earlier_build(size: int, is_wrong: bool) -> None:
+    target = Target(package=variant_of("cpu-avx2"), folder=Path(), earlier=("inspect-1.json", 100))
+    findings = list(closure.check_size(target, size, {}))
+    assert [one.fix for one in findings] == [
+        "look at the overlays in the recipe; if it is meant, delete inspect-1.json"
+    ] * is_wrong
+
+
+@needs_nix
+def test_a_closure_is_compared_with_that_of_the_last_other_result(
+    project: Project, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in results.env.items():
+        monkeypatch.setenv(key, value)
+    variant, root = variant_of("cpu-avx2"), project.root
+    remember(project, OLDER, results.outputs["empty"])
+    remember(project, OLDER, results.outputs["right"])
+    results.link(root, "empty")
+    first = inspection.inspect_result(root, variant)
+    (root / f"result-{variant.package}").unlink()
+    results.link(root, "right")
+    for _ in range(2):  # what was inspected is not compared with itself
+        closure_part = named(inspection.inspect_result(root, variant), "closure")
+        assert texts(closure_part).startswith("0.0 GiB; the largest: result")
+        assert first.report in closure_part["findings"][0]["fix"]
+    (root / first.report).unlink()
+    assert named(inspection.inspect_result(root, variant), "closure")["state"] == "passed"
 
 
 # --- bad input ---

@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from build_pytorch.base.files import read_named
-from build_pytorch.base.versions import minor_version
+from build_pytorch.base.versions import in_range, minor_version
 from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.target import InspectionFinding, Target
 from build_pytorch.matrix import build_features
 from build_pytorch.matrix.model import Package, Variant
-from build_pytorch.nix import store
 from build_pytorch.smoke.script import release_of
 
 _ORIGIN: Final = "the files"
 _LIBRARIES: Final = "the libraries"
-_VERSION_FILE: Final = "version.py"
 _TEXTS: Final = (b".dynstr", b".rodata")
 _OWN: Final = ("libtorch_cpu.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so")
 _BLAS: Final = "libopenblas*.so*"
@@ -32,6 +30,9 @@ _NO_CUPTI: Final = "-DLIBKINETO_NOCUPTI"
 """In CXX_FLAGS of a build whose Kineto found no CUPTI (third_party/kineto's CMake, as
 cmake/Dependencies.cmake calls it). Debian's libtorch-cuda-2.6 has it; the official CUDA wheels of
 2.11, 2.14 and 2.15 do not (2026-11-21)."""
+_HAS_CUPTI: Final = "-DHAS_CUPTI"
+_SAYS_CUPTI: Final = ">=2.14"
+"""Versions of which the official CUDA wheels have the flag above (2026-11-21)."""
 _ENABLES_NOTHING: Final = re.compile(
     r"-m(?:no-.+|tune=.+|cmodel=.+|64|fpmath=.+|abi=.+|prefer-vector-width=.+"
     r"|tls-dialect=.+|branch-protection=.+|outline-atomics|omit-leaf-frame-pointer|stackrealign"
@@ -46,7 +47,7 @@ _OVERLAP: Final = 1 << 17
 def check_config(target: Target, figures: dict[str, Any]) -> Iterator[InspectionFinding]:
     """Compare what version.py and the main library state with the matrix."""
     stated, flags = _stated(target), None
-    if target.package.companion is None:  # their files state the version only
+    if target.package.companion is None:  # companions state the version only
         pieces = _pieces([target.folder / "libtorch_cpu.so"])
         match = next(filter(None, map(_CXX.search, pieces)), None)
         flags = match[0].decode(errors="replace") if match else None
@@ -67,7 +68,8 @@ def judge_config(
         if cuda is not None and minor_version(cuda) != minor_version(wanted):
             found = f"CUDA {cuda or 'none'}"
             yield InspectionFinding("error", _ORIGIN, found, f"CUDA {wanted or 'none'}")
-        yield from _check_flags(package, flags.split() if flags else [])
+        if flags is not None:
+            yield from _check_flags(package, flags.split())
     if version is not None and stated != right:
         yield InspectionFinding("error", _ORIGIN, f"version {version}", right)
     if unknown := [name for name, value in known.items() if value is None]:
@@ -76,17 +78,22 @@ def judge_config(
 
 def _check_flags(variant: Variant, flags: Sequence[str]) -> Iterator[InspectionFinding]:
     wanted = variant.cpu.flags
-    missing = [flag for flag in wanted if flags and flag not in flags]
+    missing = [flag for flag in wanted if flag not in flags]
     surplus = [flag for flag in flags if flag.startswith("-m") and flag not in wanted]
     surplus = [flag for flag in surplus if not _ENABLES_NOTHING.fullmatch(flag)]
     for preposition, wrong in (("without", missing), ("with", surplus)):
         if wrong:
             found, expected = f"CXX_FLAGS {preposition} {' '.join(wrong)}", " ".join(wanted)
             yield InspectionFinding("error", _ORIGIN, found, f"{expected} and no other")
-    if variant.gpu and (off := [flag for flag in flags if flag.startswith(_NO_CUPTI)]):
-        expected = "a Kineto with CUPTI: without it torch.profiler records no CUDA activity"
-        fix = "give CMake the paths of CUPTI, as nixpkgs' pytorch-pr-108847.patch does"
+    if variant.gpu is None:
+        return
+    expected = "a Kineto with CUPTI: without it torch.profiler records no CUDA activity"
+    fix = "give CMake the paths of CUPTI, as nixpkgs' pytorch-pr-108847.patch does"
+    if off := [flag for flag in flags if flag.startswith(_NO_CUPTI)]:
         yield InspectionFinding("error", _ORIGIN, f"CXX_FLAGS with {off[0]}", expected, fix)
+    elif in_range(variant.release.torch.version, _SAYS_CUPTI) and _HAS_CUPTI not in flags:
+        found = f"CXX_FLAGS without {_HAS_CUPTI}"
+        yield InspectionFinding("warning", _ORIGIN, found, expected, fix)
 
 
 def _stated(target: Target) -> dict[str, str]:
@@ -100,7 +107,7 @@ def _stated(target: Target) -> dict[str, str]:
         places += target.artefact.output.glob(f"lib/python3*/site-packages/{package}")
     for place in places:
         try:
-            return stated_in(read_named(place / _VERSION_FILE).decode(errors="replace"))
+            return stated_in(read_named(place / "version.py").decode(errors="replace"))
         except OSError:
             continue
     return {}
@@ -114,30 +121,26 @@ def stated_in(text: str) -> dict[str, str]:
 
 def check_features(target: Target, figures: dict[str, Any]) -> Iterator[InspectionFinding]:
     """Find a BLAS that is not the one asked for. Warn of what only the official wheel has."""
-    variant, version = target.variant, target.variant.release.torch.version
-    wheel = build_features.wheel_for(variant)
-    found = features_in([*with_blas(target.folder), *_blas_of(target)])
+    variant = target.package.variant
+    # The text of an OpenBLAS in the closure says what its threads are.
+    beside = (Path(it) / "lib/libopenblas.so" for it in target.closure() if "-openblas-" in it)
+    found = features_in([*with_blas(target.folder), *filter(Path.is_file, beside)])
     figures["features"] = found
     if blas := build_features.other_blas(variant, found):
         fix = "look for BLAS in the summary of CMake in the build log"
         asked = f"{variant.group.blas} (`blas`)"
         yield InspectionFinding("error", _LIBRARIES, f"BLAS: {blas}", asked, fix)
+    version, wheel = variant.release.torch.version, build_features.wheel_for(variant)
     if wheel is None:
         note = f"no official wheel of PyTorch {version} for {variant.platform} was read"
         fix = f"`python scripts/wheel_facts.py {version}` reads it"
         yield InspectionFinding("note", _LIBRARIES, f"{note}; {fix}")
         return
-    expected = f"as in the official wheel of {wheel.version}"
-    for each in build_features.lacking(wheel, "files", found, has_cuda=variant.gpu is not None):
-        text = f"{each.problem}; {each.explanation}"
+    expected = f"as in the official wheel of {version}"
+    lacking = build_features.lacking(wheel, "files", found, has_cuda=variant.gpu is not None)
+    problems = [f"{each.problem}; {each.explanation}" for each in lacking]
+    for text in problems if found else ["no feature shows in their names and texts"]:
         yield InspectionFinding("warning", _LIBRARIES, text, expected)
-
-
-def _blas_of(target: Target) -> list[Path]:
-    """Return the OpenBLAS in the closure of a result: its text says what its threads are."""
-    paths = store.requisites(str(target.artefact.output)) if target.artefact else []
-    found = (Path(path) / "lib/libopenblas.so" for path in paths if "-openblas-" in path)
-    return [path for path in found if path.is_file()]
 
 
 def features_in(libraries: Iterable[Path]) -> dict[str, str]:
@@ -145,18 +148,18 @@ def features_in(libraries: Iterable[Path]) -> dict[str, str]:
 
     Raises ToolError and OSError for a library that cannot be read.
     """
-    best: dict[str, str] = {}
+    known, best = build_features.build_features(), dict[str, str]()
     for piece in _pieces(libraries):
         for name, kind in build_features.seen([piece], "files").items():
-            kinds = list(build_features.build_features()[name].kinds("files"))
+            kinds = list(known[name].kinds("files"))
             if kind not in kinds or kinds.index(kind) <= kinds.index(best.get(name, kinds[-1])):
                 best[name] = kind or best.get(name, "")
-    return {name: best[name] for name in build_features.build_features() if name in best}
+    return {name: best[name] for name in known if name in best}
 
 
 def with_blas(folder: Path) -> list[Path]:
     """Return PyTorch's libraries in a folder that show features, and the BLAS of a wheel."""
-    own = (path for pattern in _OWN for path in folder.glob(pattern))
+    own = (folder / name for name in _OWN)
     blas = (*folder.glob(_BLAS), *folder.parent.parent.glob(f"torch.libs/{_BLAS}"))
     return sorted(path for path in (*own, *blas) if path.is_file())
 

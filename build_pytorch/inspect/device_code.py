@@ -9,15 +9,12 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from packaging.version import Version
 
 from build_pytorch.base.console import counted
 from build_pytorch.base.versions import in_range
-from build_pytorch.inspect.elf_file import read_elf
-from build_pytorch.inspect.fatbin import DeviceObject, device_objects
+from build_pytorch.inspect.elf_file import DeviceObject, device_objects, read_elf
 from build_pytorch.inspect.target import TORCH, InspectionFinding, Target
 from build_pytorch.matrix.compatibility import capability_of, fit, sm_code
-from build_pytorch.nix import store
 
 _LIST: Final = 3
 """Least number of architectures that another library is compiled for when it brings a list."""
@@ -65,11 +62,6 @@ class ExpectedCode(Struct, frozen=True, kw_only=True):
     allowed: set[str]
     needed: tuple[str, ...]
 
-    def is_bundled(self, each: DeviceObject) -> bool:
-        """Whether an object has a list of its own, or code for features of other GPUs alone."""
-        bases = [code for code in each.cubins if code[-1].isdigit()]
-        return not each.cubins <= self.allowed and (len(bases) >= _LIST or not bases)
-
 
 class LibrarySize(Struct, frozen=True, kw_only=True):
     """Bytes of a library: of the file, of all but its device code, and by architecture."""
@@ -78,27 +70,27 @@ class LibrarySize(Struct, frozen=True, kw_only=True):
     bytes: int
     host: int
     code: dict[str, int]
-    surplus: int
-    """Bytes of device code that are for other architectures than the variant's."""
+    surplus: int  #: of device code for other architectures than the variant's
 
 
 def expected_code(target: Target) -> ExpectedCode | None:
     """Return what the device code of a target must be; None: there is none."""
-    release, gpu = target.variant.release, target.variant.gpu
-    if gpu is None or release.cuda is None:
+    variant = target.package.variant
+    if variant.gpu is None or variant.release.cuda is None:
         return None
-    cuda, torch, code = release.cuda.version, release.torch.version, sm_code(gpu.capability)
+    cuda, torch = variant.release.cuda.version, variant.release.torch.version
+    capability, code = variant.gpu.capability, sm_code(variant.gpu.capability)
     added = [
         one
         for one in (_TABLE.added if target.product is TORCH else ())
-        if one.base == gpu.capability
-        and Version(cuda) >= Version(one.cuda)
-        and Version(torch) >= Version(one.torch)
+        if one.base == capability
+        and in_range(cuda, f">={one.cuda}")
+        and in_range(torch, f">={one.torch}")
     ]
     wanted = {code, f"{code}a", f"{code}f"}  # a, f: features of these GPUs or of their family
     return ExpectedCode(
         product=target.product.title,
-        capability=gpu.capability,
+        capability=capability,
         wanted=wanted,
         allowed=wanted.union(one.code for one in added),
         needed=tuple(one.code for one in added if one.needed),
@@ -109,13 +101,13 @@ def check_device_code(target: Target, figures: dict[str, Any]) -> Iterator[Inspe
     """Compare the device code of every library with the GPU architecture of the variant."""
     product, expected = target.product, expected_code(target)
     objects, figures["sizes"] = {}, []
-    for path in [*target.libraries(), *_nccl_beside(target)]:
+    for path in [*target.libraries(), *(_nccl_beside(target) if expected else ())]:
         elf = read_elf(path)
         held = device_objects(elf)
         figures["sizes"].append(_size(path.name, elf.size, held, expected))
         if path.parent == target.folder:
             objects[path.name] = held
-    holding = [name for name, held in objects.items() if held]
+    holding = {name: held for name, held in objects.items() if held}
     if expected is None:
         for name in (name for name in objects if name in holding or "cuda" in name):
             found = "device code" if name in holding else "a library for CUDA"
@@ -127,13 +119,13 @@ def check_device_code(target: Target, figures: dict[str, Any]) -> Iterator[Inspe
         yield InspectionFinding("undecided", main, found)
         return
     main = next((name for name in product.device_code if name in holding), main)
-    code = sm_code(expected.capability)
     if main not in holding:
         cpu_only = f"no device code in any library: this {product.title} is CPU-only"
         found = "missing, or without device code" if holding else cpu_only
+        code = sm_code(expected.capability)
         yield InspectionFinding("error", main, found, f"device code for {code}")
-    for name in holding:
-        yield from judge_library(name, objects[name], expected, is_main=name == main)
+    for name, held in holding.items():
+        yield from judge_library(name, held, expected, is_main=name == main)
 
 
 def judge_library(
@@ -141,9 +133,9 @@ def judge_library(
 ) -> Iterator[InspectionFinding]:
     """Judge the objects of a library; the main one must have code for the variant."""
     bundled = _TABLE.bundled.get(library) if expected.product == TORCH.title else None
-    others = [each for each in objects if bundled and expected.is_bundled(each)]
+    others = [each for each in objects if bundled and _is_bundled(each, expected.allowed)]
     if bundled and 0 < len(others) <= bundled.share * len(objects):
-        yield from _judge_bundled(library, bundled, others, expected)
+        yield from _judge_bundled(library, bundled, others, expected.capability)
     else:  # so many are PyTorch's own, compiled for a list
         others = []
     ours = [each for each in objects if each not in others]
@@ -175,23 +167,25 @@ def judge_library(
         yield InspectionFinding("warning", library, f"PTX: {ptx}", "binaries only", fix)
 
 
+def _is_bundled(each: DeviceObject, allowed: set[str]) -> bool:
+    """Return whether an object has a list of its own, or code for features of other GPUs alone."""
+    plain = [code for code in each.cubins if code[-1].isdigit()]
+    return not each.cubins <= allowed and (len(plain) >= _LIST or not plain)
+
+
 def _judge_bundled(
-    library: str,
-    bundled: BundledLibrary,
-    objects: Sequence[DeviceObject],
-    expected: ExpectedCode,
+    library: str, bundled: BundledLibrary, objects: Sequence[DeviceObject], capability: str
 ) -> Iterator[InspectionFinding]:
     """Note the code that was compiled elsewhere; find what does not run on the GPU."""
-    title, capability = bundled.title, expected.capability
-
-    def runs(each: DeviceObject) -> bool:
-        code, ptx = ([capability_of(it) for it in codes] for codes in (each.cubins, each.ptx))
-        return fit(code, ptx, capability) is not None
-
-    codes = _counts(each.cubins for each in objects)
+    title, codes = bundled.title, _counts(each.cubins for each in objects)
     yield InspectionFinding("note", library, f"{title} for {codes}")
     lists = [each for each in objects if any(code[-1].isdigit() for code in each.cubins)]
-    if lacking := [each for each in lists if not runs(each)]:
+    lacking = []
+    for each in lists:
+        code, ptx = (map(capability_of, codes) for codes in (each.cubins, each.ptx))
+        if fit(code, ptx, capability) is None:
+            lacking.append(each)
+    if lacking:
         codes = _counts(each.cubins for each in lacking)
         yield InspectionFinding(
             "error" if bundled.needed else "warning",
@@ -204,12 +198,11 @@ def _judge_bundled(
 
 def _nccl_beside(target: Target) -> list[Path]:
     """Return the NCCL that is no part of PyTorch's libraries: of a wheel, or of the closure."""
-    if target.variant.gpu is None or target.product is not TORCH:
+    if target.product is not TORCH:
         return []
     found = list(target.folder.parent.parent.glob("nvidia/*/lib/libnccl.so*"))
-    if target.artefact:
-        paths = store.requisites(str(target.artefact.output))
-        found += (p for path in paths if "nccl" in path for p in Path(path).glob("lib/libnccl.so*"))
+    for path in target.closure():
+        found += Path(path).glob("lib/libnccl.so*") if "nccl" in path else ()
     return sorted({path.resolve() for path in found if path.is_file()})
 
 

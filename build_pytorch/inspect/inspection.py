@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
 from msgspec import Struct, structs
 
+from build_pytorch.base import files, foreign_json
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.inspect import closure, configuration, device_code
 from build_pytorch.inspect.elf_file import MACHINES, read_elf
 from build_pytorch.inspect.target import InspectionFinding, Target
 from build_pytorch.matrix.model import Package
 from build_pytorch.nix import store
-from build_pytorch.results import artefacts, evidence
+from build_pytorch.results import artefacts, evidence, ledger
 from build_pytorch.results.artefacts import Artefact
 
-PartState = Literal["passed", "failed", "warning", "skipped"]
-_STATES: Final[dict[str, PartState]] = {
+Outcome = Literal["passed", "failed", "warning", "skipped"]
+_STATES: Final[dict[str, Outcome]] = {
     "error": "failed",
     "undecided": "skipped",
     "warning": "warning",
 }
 
 
-class PartResult(Struct, kw_only=True):
-    """The outcome of one part; the fields are keys of --json."""
-
-    id: str
-    title: str
-    state: PartState
-    """failed: an error; skipped: something is undecided."""
-    findings: list[InspectionFinding] = []
-    figures: dict[str, Any] = {}
-
-
-class Part(Struct, frozen=True):
+class Part(NamedTuple):
     """A part: a stable id, a title ({product}: PyTorch or the companion), the fix, the check.
 
     `check` yields findings and adds to the figures. It raises ToolError if it cannot look.
@@ -47,39 +39,48 @@ class Part(Struct, frozen=True):
     fix: str
     check: Callable[[Target, dict[str, Any]], Iterator[InspectionFinding]]
 
-    def inspect(self, target: Target) -> PartResult:
-        """Check the files; undecided if a tool is missing or fails or a file cannot be read."""
-        figures: dict[str, Any] = {}
-        try:
-            return self.result(target, list(self.check(target, figures)), figures)
-        except (ToolError, OSError) as error:
-            return self.undecided(target, str(error).partition("\n")[0])
 
-    def undecided(self, target: Target, reason: str) -> PartResult:
-        """Return the result of a part that could not look."""
-        return self.result(target, [InspectionFinding("undecided", self.id, reason)], {})
+class PartResult(Struct, kw_only=True):
+    """The outcome of one part; the fields are keys of --json. skipped: something is undecided."""
 
-    def result(
-        self, target: Target, findings: list[InspectionFinding], figures: dict[str, Any]
-    ) -> PartResult:
-        """Return the result; a finding without a fix of its own has that of the part."""
-        severities = {finding.severity for finding in findings}
-        passed: PartState = "passed"
-        state = next((state for word, state in _STATES.items() if word in severities), passed)
-        for finding in findings:
-            finding.fix = finding.fix or self.fix
-        title = self.title.format(product=target.product.title)
-        return PartResult(id=self.id, title=title, state=state, findings=findings, figures=figures)
+    id: str
+    title: str
+    state: Outcome
+    findings: list[InspectionFinding] = []
+    figures: dict[str, Any] = {}
+
+
+class Inspection(Struct, frozen=True, kw_only=True):
+    """The result for one package; the fields are the keys of --json and of the report.
+
+    It failed if one part failed, and passed if none was skipped either.
+    """
+
+    release: str
+    variant: str
+    package: str
+    outcome: Literal["passed", "failed", "skipped", "not run"] = "not run"
+    reasons: tuple[str, ...] = ()
+    folder: str = ""
+    output: str = ""
+    recorded: bool = False
+    report: str = ""  #: path below the root
+    parts: tuple[PartResult, ...] = ()
 
 
 def check_libraries(target: Target, _figures: dict[str, Any]) -> Iterator[InspectionFinding]:
-    """Find libraries that are not complete ELF files of the platform. Only headers are read."""
-    product, platform = target.product, target.variant.platform
+    """Find libraries that are not complete ELF files of the platform, or not of the result."""
+    product, platform = target.product, target.package.variant.platform
     if not target.has_main(target.folder):
         found = f"not in {target.folder}, nor in the closure"
         yield InspectionFinding("error", product.main[0], found, f"{product.title}'s library")
     for library in target.libraries():
-        found = ""
+        expected = f"a 64-bit library for machine {MACHINES[platform]}, which is {platform}"
+        found, place = "", os.path.realpath(library)
+        if target.artefact and not place.startswith(f"{store.folder()}/"):
+            found = f"a link that leads out of the Nix store: {place}"
+            yield InspectionFinding("error", library.name, found, "a file of the result")
+            continue
         try:
             machine = read_elf(library).machine
         except ToolError as error:
@@ -87,7 +88,6 @@ def check_libraries(target: Target, _figures: dict[str, Any]) -> Iterator[Inspec
         else:
             found = f"an ELF file for machine {machine}" * (machine != MACHINES[platform])
         if found:
-            expected = f"a 64-bit library for machine {MACHINES[platform]}, which is {platform}"
             yield InspectionFinding("error", library.name, found, expected)
 
 
@@ -121,23 +121,6 @@ PARTS: Final = (
 )
 
 
-class Inspection(Struct, frozen=True, kw_only=True):
-    """The result for one package; the fields are the keys of --json and of the report."""
-
-    release: str
-    variant: str
-    package: str
-    outcome: Literal["passed", "failed", "skipped", "not run"] = "not run"
-    """Failed if one part failed, passed if no part was skipped, else skipped."""
-    reasons: tuple[str, ...] = ()
-    folder: str = ""
-    output: str = ""
-    recorded: bool = False
-    report: str = ""
-    """Path of the report below the root."""
-    parts: tuple[PartResult, ...] = ()
-
-
 def built_target(package: Package, artefact: Artefact) -> Target:
     """Return the built files of a package; the whole result if its library is not found in it.
 
@@ -149,7 +132,7 @@ def built_target(package: Package, artefact: Artefact) -> Target:
     folder = next(filter(target.has_main, [*places, output / "lib"]), None)
     if folder is None and package.companion is None:
         # The libraries of PyTorch may be in another output of its derivation.
-        others = (Path(path) / "lib" for path in store.requisites(str(output)))
+        others = (Path(path) / "lib" for path in target.closure())
         folder = next(filter(target.has_main, others), None)
     return structs.replace(target, folder=(folder or output).resolve())
 
@@ -178,8 +161,24 @@ def inspect_result(root: Path, package: Package) -> Inspection:
     except (ToolError, OSError) as error:
         reason = str(error).partition("\n")[0]
         return _not_run(package, f"{artefact.link.name}: {reason}")
-    result = inspect_target(target)
+    earlier = _earlier(root, package, str(artefact.output))
+    result = inspect_target(structs.replace(target, earlier=earlier))
     return evidence.record_evidence(root, package, artefact, test="inspect", result=result)
+
+
+def _earlier(root: Path, package: Package, output: str) -> tuple[str, int]:
+    """Return the last report on another result of a package and the bytes of its closure."""
+    events = [event for event in ledger.read(root).events if event.by == "inspect"]
+    for event in reversed(events):
+        if event.subject == ledger.subject_of(package) and event.output != output:
+            try:
+                data = files.read_below(root, event.report, files.LARGEST_TEXT)
+                report = msgspec.convert(foreign_json.decode(data), Inspection)
+            except (OSError, ValueError):  # deleted, or of an older version
+                return "", 0
+            sizes = [part.figures.get("bytes") for part in report.parts if part.id == "closure"]
+            return event.report, next((it for it in sizes if isinstance(it, int)), 0)
+    return "", 0
 
 
 def inspect_target(target: Target) -> Inspection:
@@ -187,13 +186,9 @@ def inspect_target(target: Target) -> Inspection:
     left_out = [] if target.artefact else ["closure"]
     left_out += ["features"] if target.package.companion else []
     results: list[PartResult] = []
-    for part in PARTS:
-        if part.id in left_out:
-            continue
-        if results and results[0].state == "failed" and part.id != "closure":
-            results.append(part.undecided(target, "the libraries are not complete"))
-        else:
-            results.append(part.inspect(target))
+    for part in (part for part in PARTS if part.id not in left_out):
+        is_readable = not results or results[0].state != "failed" or part.id == "closure"
+        results.append(look(part, target, "" if is_readable else "the libraries are not complete"))
     states = {result.state for result in results}
     outcome = "failed" if "failed" in states else "skipped" if "skipped" in states else "passed"
     return structs.replace(
@@ -204,6 +199,26 @@ def inspect_target(target: Target) -> Inspection:
         output=str(target.artefact.output) if target.artefact else "",
         parts=tuple(results),
     )
+
+
+def look(part: Part, target: Target, obstacle: str = "") -> PartResult:
+    """Run a part; undecided for an obstacle, if a tool fails or if a file cannot be read."""
+    figures: dict[str, Any] = {}
+    findings: list[InspectionFinding] = []
+    try:
+        if not obstacle:
+            findings = list(part.check(target, figures))
+    except (ToolError, OSError) as error:
+        obstacle = str(error).partition("\n")[0]
+    if obstacle:
+        findings, figures = [InspectionFinding("undecided", part.id, obstacle)], {}
+    severities = {finding.severity for finding in findings}
+    passed: Outcome = "passed"
+    state = next((state for word, state in _STATES.items() if word in severities), passed)
+    for finding in findings:
+        finding.fix = finding.fix or part.fix
+    title = part.title.format(product=target.product.title)
+    return PartResult(id=part.id, title=title, state=state, findings=findings, figures=figures)
 
 
 def _reason(part: PartResult) -> str:

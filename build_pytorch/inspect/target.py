@@ -9,8 +9,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.source_tables import KnownCompanion, known_companions
+from build_pytorch.nix import store
 from build_pytorch.results.artefacts import Artefact
 
 TORCH: Final = KnownCompanion(
@@ -25,17 +26,12 @@ TORCH: Final = KnownCompanion(
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """The built files of a package. Without an artefact: a folder given by the user."""
+    """The built files of a package: a result, or without an artefact a folder of the user."""
 
     package: Package
-    folder: Path
-    """The folder of the main library, or where it should be."""
+    folder: Path  #: of the main library, or where it should be
     artefact: Artefact | None = None
-
-    @property
-    def variant(self) -> Variant:
-        """The variant; for a companion the one that it is for."""
-        return self.package.variant
+    earlier: tuple[str, int] = ("", 0)  #: report and bytes of the closure of an earlier result
 
     @property
     def product(self) -> KnownCompanion:
@@ -43,6 +39,10 @@ class Target(Struct, frozen=True, kw_only=True):
         if self.package.companion:
             return known_companions()[self.package.name]
         return TORCH
+
+    def closure(self) -> list[str]:
+        """Return the store paths of a result; none for a folder. Raises ToolError."""
+        return store.requisites(str(self.artefact.output)) if self.artefact else []
 
     def has_main(self, folder: Path) -> bool:
         """Whether a folder has the product's main library, of any file type."""
@@ -58,8 +58,7 @@ class InspectionFinding(Struct):
     """What is not as expected; undecided: it could not be read; note: neither right nor wrong."""
 
     severity: Literal["error", "undecided", "warning", "note"]
-    path: str
-    """The library or other thing that has it."""
+    path: str  #: the library or other thing that has it
     found: str
     expected: str = ""
     fix: str = ""
