@@ -259,6 +259,7 @@ def test_two_pythons_are_compared_in_a_table_and_json(
     assert not found["recorded"]
     kept = json.loads((project.root / found["report"]).read_text())
     assert len(kept["settings"][0]["rounds"]) >= 8
+    assert kept["a"]["torch"]["pools"] == TORCH["pools"]
     assert f", {len(os.sched_getaffinity(0))} cores" in kept["machine"]
 
 
