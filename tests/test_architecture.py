@@ -201,7 +201,7 @@ OPENS_FILES: Final = {
     "build_pytorch.hardware.detect": "/proc and /sys",
     "build_pytorch.inspect.configuration": "results in the Nix store",
     "build_pytorch.inspect.device_code": "results in the Nix store, and a table of the package",
-    "build_pytorch.inspect.fatbin": "results in the Nix store",
+    "build_pytorch.inspect.elf_file": "results in the Nix store",
     "build_pytorch.inspect.inspection": "results in the Nix store",
     "build_pytorch.inspect.target": "results in the Nix store",
     "build_pytorch.results.artefacts": "results in the Nix store",
