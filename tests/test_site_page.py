@@ -61,8 +61,7 @@ def cards_at(facts: Any, place: tuple[str, str, int]) -> tuple[str, list[list[st
     """The marked variant, and the cards as kind, name, command and texts."""
     gpu, cpu, driver = place
     name, *cards = facts["answers"][facts["table"][gpu][cpu][driver]]
-    texts = facts["texts"]
-    return texts[name], [[texts[number] for number in facts["cards"][card]] for card in cards]
+    return name, [facts["cards"][card] for card in cards]
 
 
 def problems(choice: Choice, marked: str, cards: list[list[str]]) -> list[str]:
@@ -119,7 +118,7 @@ def test_each_answer_is_the_one_of_recommend(text: str) -> None:
 def test_each_cell_has_a_state_that_the_matrix_yields() -> None:
     facts = facts_of(PAGE)
     labels = re.findall(r'value="(\d+)" aria-label="[^"]*: ([a-z ]+)">', PAGE)
-    cells = [[facts["texts"][number] for number in cell] for cell in facts["cells"]]
+    cells = facts["cells"]
     states = {cells[int(number)][0]: state for number, state in labels}
     assert len(states) == len(cells)
     for variant in MATRIX.variants:

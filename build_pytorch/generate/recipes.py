@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import html
 import os
 import re
 from collections import Counter
@@ -30,27 +29,20 @@ def render(matrix: Matrix) -> dict[str, str]:
     The recipes are in the order of the matrix. Raises TemplateError if a template is missing,
     invalid, or contains an unquoted value.
     """
-    root = matrix.root
-    texts = {
-        variant.path: render_file(
-            root, "gpu.nix.j2" if variant.gpu else "cpu.nix.j2", variant=variant
-        )
-        for variant in matrix.variants
-    }
+    template = functools.partial(render_file, matrix.root)
+    texts = {}
+    for variant in matrix.variants:
+        name = "gpu.nix.j2" if variant.gpu else "cpu.nix.j2"
+        texts[variant.path] = template(name, variant=variant)
     imports = nixpkgs_imports(matrix, texts)
     path_of = {variant.path: path for path, variants in imports.items() for variant in variants}
     for package in matrix.companions:
-        texts[package.path] = render_file(
-            root,
-            "companion.nix.j2",
-            package=package,
-            function=paths.COMPANION_FUNCTION,
-            imported=os.path.relpath(path_of[package.variant.path], package.folder),
-        )
+        imported = os.path.relpath(path_of[package.variant.path], package.folder)
+        values = {"function": paths.COMPANION_FUNCTION, "imported": imported}
+        texts[package.path] = template("companion.nix.j2", package=package, **values)
     for path, variants in imports.items():
-        folder, _, stem = path.removesuffix(".nix").rpartition("/")
-        values = {"stem": stem, "folder": folder, "variant": variants[0]}
-        texts[path] = render_file(root, "nixpkgs.nix.j2", **values)
+        place = {"stem": PurePath(path).stem, "folder": str(PurePath(path).parent)}
+        texts[path] = template("nixpkgs.nix.j2", variant=variants[0], **place)
     return texts
 
 
@@ -81,10 +73,10 @@ def release_nix(matrix: Matrix, texts: Mapping[str, str]) -> str:
 
     `texts` are those of the recipes by path. Raises TemplateError if one has no import.
     """
-    names: dict[str, str] = {}
+    imports = nixpkgs_imports(matrix, texts)
+    names = {path: f"nixpkgs_{PurePath(path).stem}" for path in imports}
     imported: dict[str, str | None] = {}
-    for path, variants in nixpkgs_imports(matrix, texts).items():
-        names[path] = f"nixpkgs_{PurePath(path).stem}"
+    for path, variants in imports.items():
         for variant in variants:
             # A recipe that a person wrote may import another nixpkgs, or in no way.
             is_kept = variant.path in variant.release.kept
@@ -96,16 +88,6 @@ def release_nix(matrix: Matrix, texts: Mapping[str, str]) -> str:
         variants=[(variant, imported[variant.attribute]) for variant in matrix.variants],
         companions=[(each, imported[each.variant.attribute]) for each in matrix.companions],
     )
-
-
-def hardware(variant: Variant) -> str:
-    """Return the machines that a variant is for, or why there are none."""
-    if variant.impossible:
-        return variant.impossible
-    if variant.gpu is None:
-        return f"{variant.cpu.platform} with {', '.join(variant.cpu.cpus)}"
-    products = ", ".join(variant.products)
-    return f"{products} on {variant.cpu.platform}, where the CPU has {variant.cpu.title}"
 
 
 def render_file(root: Path, name: str, **values: Any) -> str:
@@ -153,6 +135,10 @@ def _environment(root: Path, *, is_page: bool) -> Environment:
             return value
         raise jinja2.TemplateRuntimeError(f"a value without a quoting filter: {value!r}")
 
+    def compiler_cache_functions() -> Markup:
+        text = files.read_named(paths.SHIPPED / paths.COMPILER_CACHE).decode()
+        return Markup(quoting.indented_lines(text, 4))
+
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(functools.partial(template_source, root)),
         undefined=jinja2.StrictUndefined,
@@ -165,14 +151,9 @@ def _environment(root: Path, *, is_page: bool) -> Environment:
     )
     environment.globals |= {
         "stamp": lambda: Markup(digest.PLACEHOLDER),
-        "hardware": hardware,
         "relative": lambda base, path: os.path.relpath(path, base),
         "cuda_packages": CUDA_PACKAGES,
-        "compiler_cache_functions": lambda: Markup(
-            quoting.indented_lines(
-                files.read_named(paths.SHIPPED / paths.COMPILER_CACHE).decode(), 4
-            )
-        ),
+        "compiler_cache_functions": compiler_cache_functions,
     }
     environment.filters["nix"] = lambda value: Markup(quoting.literal(value))
     for key, quote in _QUOTES.items():
@@ -180,69 +161,40 @@ def _environment(root: Path, *, is_page: bool) -> Environment:
     return environment
 
 
+def _only(pattern: str, what: str) -> Callable[[str], str]:
+    """Return a filter for a place without escapes, which refuses other texts."""
+
+    def quote(text: str) -> str:
+        if re.fullmatch(pattern, text):
+            return text
+        raise TemplateError(f"not {what}: {text!r}")
+
+    return quote
+
+
 def _one_line(text: str) -> str:
     return re.sub(f"[{CONTROL}]+", " ", text)
-
-
-def _name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", text):
-        raise TemplateError(f"not a name for use in code: {text!r}")
-    return text
-
-
-def _word(text: str) -> str:
-    """Return words of a shell as one; quoted if there are several. Raises TemplateError."""
-    if not re.fullmatch(r"[A-Za-z0-9_.,+=/:-]+( [A-Za-z0-9_.,+=/:-]+)*", text):
-        raise TemplateError(f"not a word for use in shell: {text!r}")
-    return f'"{text}"' if " " in text else text
-
-
-def _file(text: str) -> str:
-    """Quote the path of a file relative to the file that names it."""
-    below = re.sub(r"^(\.\./)+", "", text)
-    above = text.removesuffix(below)
-    return f"{above or './'}{_path(below)}"
-
-
-def _path(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", text) or ".." in text.split("/"):
-        raise TemplateError(f"not a path for use in code: {text!r}")
-    return text
 
 
 _MARKDOWN: Final = re.compile(r"[\\`*\[\]<>|&~$#]|(?<![^\W_])_|_(?![^\W_])")
 """What CommonMark, GFM (tables, strikethrough) and formulas on GitHub give a meaning to inside a
 line. An underscore between letters or digits has none."""
 
-
-def as_markdown(text: str) -> str:
-    """Return a text as a table cell or a part of a line in Markdown."""
-    return _MARKDOWN.sub(lambda found: f"\\{found[0]}", _one_line(text))
-
-
-def _code(text: str) -> str:
-    if re.search(f"[`{CONTROL}]", text):  # Markdown has no escapes there
-        raise TemplateError(f"not for use between backticks: {text!r}")
-    return text
-
-
-def _pre(text: str) -> str:
-    # In Markdown a blank line ends the HTML, and what follows is Markdown.
-    lines = re.sub(r"\r\n?", "\n", html.escape(text, quote=False))
-    return re.sub(r"\n([ \t]*)(?=\n)", r"&#10;\1", lines)
-
+_STEP: Final = r"(?!\.\.(?:/|$))[A-Za-z0-9_.-]+"
+_PATH: Final = f"{_STEP}(?:/{_STEP})*"
+_file = _only(rf"(?:\./|(?:\.\./)+){_PATH}", "a file for use in code")
+_words = _only(r"[A-Za-z0-9_.,+=/:-]+(?: [A-Za-z0-9_.,+=/:-]+)*", "a word for use in shell")
 
 _QUOTES: Final[dict[str, Callable[[str], str]]] = {
     "indented": quoting.indented,
     "attribute": quoting.attribute,
     "comment": _one_line,  # a line break would begin code
-    "name": _name,  # a name or number in code
-    "word": _word,  # one argument in shell
-    "path": _path,  # a relative path in Nix code
-    "file": _file,  # the same of another folder, with ../ or ./ before it
+    "name": _only(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "a name for use in code"),
+    "word": lambda text: f'"{_words(text)}"' if " " in text else _words(text),  # one in shell
+    "path": _only(_PATH, "a path for use in code"),  # a relative path in Nix code
+    "file": lambda text: _file(text if text.startswith("../") else f"./{text}"),
     "source": str,  # Nix code that a template has produced
-    "md": as_markdown,  # a table cell, or part of a line
-    "code": _code,  # text in backticks, or in a fenced block
-    "pre": _pre,  # HTML <pre> in Markdown
+    "md": lambda text: _MARKDOWN.sub(r"\\\g<0>", _one_line(text)),  # a part of a line
+    "code": _only(f"[^`{CONTROL}]*", "for use between backticks"),  # it has no escapes there
 }
 """The filters of templates for text, by name; `nix` takes other values as well."""

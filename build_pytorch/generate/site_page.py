@@ -1,8 +1,7 @@
 """The page docs/site/index.html: the answer for a machine by three lists, and the matrix as grids.
 
 It is one file that loads nothing. Its Content-Security-Policy allows exactly its own style and
-script, by their hashes. The script looks answers up: each is what `choose` says, as is
-`invoke recommend`.
+script, by their hashes. The script looks answers up: each is what `choose` says.
 """
 
 from __future__ import annotations
@@ -10,11 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
-
-from msgspec import Struct
+from typing import Final, NamedTuple
 
 from build_pytorch.base import digest
 from build_pytorch.base.versions import numbers
@@ -25,17 +22,16 @@ from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.available import available_builds
 from build_pytorch.matrix.compatibility import compiles
-from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture
 
 
 class State(NamedTuple):
-    """The state of a variant in a grid."""
+    """The state of a variant in a grid; `colour` is a class of page.css."""
 
     word: str
     meaning: str
     colour: str
-    """A class of page.css: good, plain, bad, striped or none."""
 
 
 RECIPE: Final = State("recipe", "in the matrix, with a recipe", "good")
@@ -44,17 +40,14 @@ ABSENT: Final = State("absent", "not in the matrix", "none")
 ADD: Final = "not in the matrix; to add it, append to matrix.toml, then run invoke all:"
 
 
-class CpuClass(Struct, frozen=True):
-    """CPUs that get the same answer: those whose highest ISA is the same."""
+class CpuClass(NamedTuple):
+    """CPUs that get the same answer: their highest ISA, or a processor without any, is the same."""
 
     key: str
-    """An ISA, or a processor for CPUs without any ISA of their platform."""
     title: str
     platform: str
-    flags: list[str]
-    """Flags of the ISA and of the lower ones; of a processor those that are known."""
-    names: list[str]
-    """The generations of CPUs in the class."""
+    flags: str
+    names: list[str]  #: the generations of CPUs in the class
 
 
 class Card(NamedTuple):
@@ -62,27 +55,26 @@ class Card(NamedTuple):
 
     kind: str
     name: str
+    command: str
     texts: tuple[str, ...]
-    command: str = ""
 
 
 class Cell(NamedTuple):
     """One cell of a grid."""
 
     name: str
-    state: State
-    text: str
     command: str
+    text: str
+    state: State
 
 
 class Grid(NamedTuple):
-    """The grid of a release: GPU architectures by CPU ISAs."""
+    """The grid of a release; its rows have an architecture, its products and its cells."""
 
     name: str
     title: str
     columns: list[str]
     rows: list[tuple[str, str, list[Cell]]]
-    """Key of the architecture, its products, its cells."""
 
 
 def render(matrix: Matrix, states: Mapping[str, State] = MappingProxyType({})) -> str:
@@ -93,11 +85,17 @@ def render(matrix: Matrix, states: Mapping[str, State] = MappingProxyType({})) -
     """
     from markupsafe import Markup  # slow to import
 
+    answers = Answers(matrix)
     grids = [_grid(matrix, name, states) for name in matrix.releases]
     cells = [cell for grid in grids for *_, row in grid.rows for cell in row]
     used = {cell.state for cell in cells}
-    answers = Answers(matrix)
-    data = json.dumps(answers.data(cells), separators=(",", ":"))
+    facts = {
+        "table": answers.table,
+        "answers": [[name, *cards] for name, cards in answers.answers],
+        "cards": [(card.kind, card.name, card.command, *card.texts) for card in answers.cards],
+        "cells": [(cell.name, cell.command, cell.text) for cell in cells],
+    }
+    data = json.dumps(facts, separators=(",", ":"))
     for character in "<>&":  # no text can end the element or begin another one
         data = data.replace(character, f"\\u{ord(character):04x}")
     style = template_source(matrix.root, "pages/page.css")
@@ -129,98 +127,65 @@ def _hash(text: str) -> str:
 
 
 class Answers:
-    """What `choose` says for each line of the three lists, shared where it is equal.
+    """What `choose` says for each line of the three lists.
 
     `gpus` are titles by capability, the newest first, and by "none". `drivers` are titles by "",
-    unknown, then by the oldest version, the newest first, and by one below all of them.
+    unknown, then by the oldest version, the newest first, and by one below all of them. `table`
+    has the number of an answer by GPU, CPU and place of the driver. An answer is the variant to
+    mark, and numbers of cards.
     """
 
     def __init__(self, matrix: Matrix) -> None:
-        self._matrix = matrix
-        self.cpus = cpu_classes(matrix)
-        known = known_hardware.load()
-        architectures = _architectures(matrix).values()
-        by_capability = {gpu.capability: gpu for gpu in architectures}
-        self.gpus: dict[str, str] = {}
-        for key in sorted(by_capability, key=numbers, reverse=True):
-            self.gpus[key] = f"{', '.join(by_capability[key].products)} ({key})"
+        self.cards: dict[Card, int] = {}
+        self.answers: dict[tuple[str, tuple[int, ...]], int] = {}
+        self.cpus = list(_cpu_classes(matrix))
+        by_capability = {gpu.capability: gpu for gpu in _architectures(matrix).values()}
+        self.gpus = {
+            key: f"{', '.join(by_capability[key].products)} ({key})"
+            for key in sorted(by_capability, key=numbers, reverse=True)
+        }
         self.gpus["none"] = "none, or not of NVIDIA"
-        needed = {gpu.driver for gpu in architectures if gpu.driver}
-        needed |= {build.driver for build in available_builds() if build.cuda}
-        needed |= {variant.driver for variant in matrix.variants if variant.driver}
-        steps = sorted(needed, key=numbers)
-        bundled = {it.bundled: f" (CUDA {version})" for version, it in known.cuda.items()}
-        self.drivers = {"": "not known, or none yet"}
-        self.drivers |= {it: f"{it} or newer{bundled.get(it, '')}" for it in reversed(steps)}
-        self.drivers[str(numbers(steps[0])[0] - 1)] = f"older than {steps[0]}"
-        self._cards: dict[Card, int] = {}
-        self._answers: dict[tuple[str, tuple[int, ...]], int] = {}
+        self.drivers = _drivers(matrix)
         self.table = {
-            gpu: {cpu.key: self._answers_of(gpu, cpu, by_capability.get(gpu)) for cpu in self.cpus}
+            gpu: {cpu.key: self._of(matrix, by_capability.get(gpu), cpu) for cpu in self.cpus}
             for gpu in self.gpus
         }
 
-    def _answers_of(self, gpu: str, cpu: CpuClass, known: GpuArchitecture | None) -> list[int]:
+    def _of(self, matrix: Matrix, gpu: GpuArchitecture | None, cpu: CpuClass) -> list[int]:
         """Return the numbers of the answers for each driver."""
-        if known and cpu.platform not in known.hosts:
-            text = f"{gpu} is known on {' and '.join(known.hosts)} only"
-            return [self._number("", [Card("note", "No such machine", (text,))])] * len(
-                self.drivers
-            )
+        if gpu and cpu.platform not in gpu.hosts:
+            text = f"{gpu.capability} is known on {' and '.join(gpu.hosts)} only"
+            found = [self._number("", [Card("note", "No such machine", "", (text,))])]
+            return found * len(self.drivers)
         found = []
-        for driver in self.drivers if known else ("",):
-            own = (MachineGpu(index=0, name="this GPU", capability=gpu),) if known else ()
-            processor = Processor(flags=" ".join(cpu.flags))
-            machine = Machine(platform=cpu.platform, cpu=processor, gpus=own, driver=driver or None)
-            choice = choose(self._matrix, machine)
+        for driver in self.drivers if gpu else ("",):
+            machine = Machine(
+                platform=cpu.platform,
+                cpu=Processor(flags=cpu.flags),
+                gpus=(MachineGpu(index=0, name="GPU", capability=gpu.capability),) if gpu else (),
+                driver=driver or None,
+            )
+            choice = choose(matrix, machine)
             found.append(self._number(choice.build.variant, cards_of(choice)))
-        return found if known else found * len(self.drivers)
+        return found if gpu else found * len(self.drivers)
 
-    def _number(self, name: str, cards: list[Card]) -> int:
-        """Return the number of an answer: a variant to mark, and cards."""
-        numbered = tuple(self._cards.setdefault(card, len(self._cards)) for card in cards)
-        return self._answers.setdefault((name, numbered), len(self._answers))
-
-    def data(self, cells: Iterable[Cell]) -> dict[str, Any]:
-        """Return the table as JSON: number of the answer by GPU, CPU and place of the driver.
-
-        An answer is the id of a variant and numbers of cards. In answers, cards and cells the
-        numbers of texts stand for the texts.
-        """
-        texts: dict[str, int] = {}
-
-        def number(text: str) -> int:
-            return texts.setdefault(text, len(texts))
-
-        return {
-            "table": self.table,
-            "answers": [[number(name), *cards] for name, cards in self._answers],
-            "cards": [
-                [number(text) for text in (card.kind, card.name, card.command, *card.texts)]
-                for card in self._cards
-            ],
-            "cells": [
-                [number(it) for it in (cell.name, cell.command, cell.text)] for cell in cells
-            ],
-            "texts": list(texts),
-        }
+    def _number(self, variant: str, cards: list[Card]) -> int:
+        numbered = tuple(self.cards.setdefault(card, len(self.cards)) for card in cards)
+        return self.answers.setdefault((variant, numbered), len(self.answers))
 
 
 def cards_of(choice: Choice) -> list[Card]:
     """Return the Now and Build lines of `invoke recommend`, and what is said beside them."""
-    kinds = ("now", *["or"] * len(choice.now))
-    cards = [
-        Card(kind, "", tuple(it.says.split("; ")), it.command)
-        for kind, it in zip(kinds, choice.now, strict=False)
-    ]
+    cards = [Card("or", "", it.command, tuple(it.says.split("; "))) for it in choice.now]
+    cards[:1] = [card._replace(kind="now") for card in cards[:1]]
     notes = {"GPU": choice.unused, "Driver": choice.update}
-    cards += [Card("note", name, (text,)) for name, text in notes.items() if text]
+    cards += [Card("note", name, "", (text,)) for name, text in notes.items() if text]
     build = choice.build
     if not build.has_reason:
-        return [*cards, Card("build", "", (build.says,))]
+        return [*cards, Card("build", "", "", (build.says,))]
     command = build.lines or f"invoke build {build.variant}"
-    texts = (build.says, *([ADD] if build.lines else []))
-    return [*cards, Card("build", build.variant, texts, command)]
+    texts = (build.says, ADD) if build.lines else (build.says,)
+    return [*cards, Card("build", build.variant, command, texts)]
 
 
 def _architectures(matrix: Matrix) -> dict[str, GpuArchitecture]:
@@ -231,68 +196,79 @@ def _isas(matrix: Matrix) -> dict[str, CpuIsa]:
     return {**known_hardware.load().cpu, **matrix.cpus}
 
 
-def _grid(matrix: Matrix, name: str, states: Mapping[str, State]) -> Grid:
-    """Return the grid of a release.
+def _drivers(matrix: Matrix) -> dict[str, str]:
+    """Return the list of drivers: each at which an answer may change."""
+    needed = {gpu.driver for gpu in _architectures(matrix).values() if gpu.driver}
+    needed |= {build.driver for build in available_builds() if build.cuda}
+    needed |= {variant.driver for variant in matrix.variants if variant.driver}
+    steps = sorted(needed, key=numbers, reverse=True)
+    cuda = {it.bundled: f" (CUDA {key})" for key, it in known_hardware.load().cuda.items()}
+    return {
+        "": "not known, or none yet",
+        **{step: f"{step} or newer{cuda.get(step, '')}" for step in steps},
+        str(numbers(steps[-1])[0] - 1): f"older than {steps[-1]}",
+    }
 
-    It has all architectures of the matrix, the newest first; of a nightly, only its own.
-    """
+
+def _cpu_classes(matrix: Matrix) -> Iterator[CpuClass]:
+    """Yield the classes of CPUs, of each platform the highest ISA first."""
+    isas, processors = _isas(matrix), known_hardware.load().processor
+    for platform in dict.fromkeys(isa.platform for isa in isas.values()):
+        here = {key: isa for key, isa in isas.items() if isa.platform == platform}
+        local = {key: it for key, it in processors.items() if it.platform == platform}
+        for key, isa in sorted(here.items(), key=lambda item: -item[1].level):
+            lower = [it for it in here.values() if it.level <= isa.level]
+            flags = " ".join(dict.fromkeys(flag for it in lower for flag in it.cpuinfo))
+            names = [it.title for it in local.values() if it.isa == key]
+            yield CpuClass(key, isa.title, platform, flags, names)
+        older = {key: it for key, it in local.items() if not it.isa}
+        for key in list(older)[:1]:
+            names = [it.title for it in older.values()]
+            yield CpuClass(key, "older", platform, older[key].flags, names)
+
+
+def _grid(matrix: Matrix, name: str, states: Mapping[str, State]) -> Grid:
+    """Return the grid of a release: all architectures of the matrix; of a nightly, only its own."""
     release, isas = matrix.releases[name], _isas(matrix)
     variants = {(it.gpu_key, it.cpu_key): it for it in matrix.of_release(name) if not it.is_wrapper}
-    by_capability = sorted(matrix.gpus, key=lambda key: numbers(matrix.gpus[key].capability))
-    keys: list[str | None] = [*reversed(by_capability), None]
-    if release.torch.is_nightly:
-        keys = [key for key in keys if any(gpu == key for gpu, _ in variants)]
-    used = {cpu for _, cpu in variants}
-    columns = [key for key, isa in isas.items() if key in used or "darwin" not in isa.platform]
+    capabilities = {key: numbers(gpu.capability) for key, gpu in matrix.gpus.items()}
+    gpus = sorted(capabilities, key=lambda key: capabilities[key], reverse=True)
+    used_gpus, used_isas = {gpu for gpu, _ in variants}, {isa for _, isa in variants}
+    keys = [key for key in (*gpus, None) if key in used_gpus or not release.torch.is_nightly]
+    columns = [key for key, isa in isas.items() if key in used_isas or "darwin" not in isa.platform]
+
+    def cell(gpu: str | None, isa: str) -> Cell:
+        variant = variants.get((gpu, isa))
+        if variant is None:
+            return _absent(matrix, name, gpu, isa)
+        needs = f"; driver {variant.driver} or newer" if variant.driver else ""
+        text = f"{variant.gpu_label or 'no GPU'}, {variant.cpu.title}{needs}"
+        state = states.get(variant.id, NO_HOST if variant.impossible else RECIPE)
+        return Cell(variant.id, f"invoke build {variant.id}", variant.impossible or text, state)
+
     on = f"CUDA {release.cuda.version}" if release.cuda else "no CUDA"
     title = f"PyTorch {release.torch.version}, {on}, Python {release.python.version}"
-    rows = []
-    for key in keys:
-        products = ", ".join(matrix.gpus[key].products) if key else "CPU-only"
-        cells = []
-        for isa in columns:
-            variant = variants.get((key, isa))
-            cells.append(_cell(variant, states) if variant else _absent(matrix, name, key, isa))
-        rows.append((key or "cpu", products, cells))
+    rows = [
+        (
+            gpu or "cpu",
+            ", ".join(matrix.gpus[gpu].products) if gpu else "CPU-only",
+            [cell(gpu, isa) for isa in columns],
+        )
+        for gpu in keys
+    ]
     return Grid(name, title, columns, rows)
-
-
-def _cell(variant: Variant, states: Mapping[str, State]) -> Cell:
-    """Return the cell of a variant of the matrix."""
-    name, why = variant.id, variant.impossible
-    needs = f"; driver {variant.driver} or newer" if variant.driver else ""
-    text = why or f"{variant.gpu_label or 'no GPU'}, {variant.cpu.title}{needs}"
-    state = states.get(name, NO_HOST if why else RECIPE)
-    return Cell(name, state, text, f"invoke build {name}")
 
 
 def _absent(matrix: Matrix, release: str, gpu: str | None, isa: str) -> Cell:
     """Return the cell of a variant that the matrix lacks: how to add it, or why it cannot exist."""
     name, platform = id_of(matrix, release, gpu, isa), _isas(matrix)[isa].platform
     cuda = matrix.releases[release].cuda
+    command, text = "", ADD
     if gpu and not compiles(cuda, matrix.gpus[gpu]):
-        whose = f"CUDA {cuda.version}" if cuda else "a release without CUDA"
-        text = f"{whose} does not compile for {matrix.gpus[gpu].capability}"
-        return Cell(name, ABSENT, text, "")
-    if gpu and platform not in matrix.gpus[gpu].hosts:
-        return Cell(name, ABSENT, f"no {platform} machine has {gpu.upper()}", "")
-    return Cell(name, ABSENT, ADD, group_lines(release, gpu, isa, platform))
-
-
-def cpu_classes(matrix: Matrix) -> list[CpuClass]:
-    """Return the classes of CPUs, of each platform the highest ISA first."""
-    known, isas = known_hardware.load(), _isas(matrix)
-    found = []
-    for platform in dict.fromkeys(isa.platform for isa in isas.values()):
-        here = {key: isa for key, isa in isas.items() if isa.platform == platform}
-        processors = {k: it for k, it in known.processor.items() if it.platform == platform}
-        for key, isa in sorted(here.items(), key=lambda item: -item[1].level):
-            lower = [it for it in here.values() if it.level <= isa.level]
-            flags = dict.fromkeys(flag for it in lower for flag in it.cpuinfo)
-            names = [it.title for it in processors.values() if it.isa == key]
-            found.append(CpuClass(key, isa.title, platform, list(flags), names))
-        older = {key: it for key, it in processors.items() if not it.isa}
-        for key in list(older)[:1]:
-            names = [it.title for it in older.values()]
-            found.append(CpuClass(key, "older", platform, older[key].flags.split(), names))
-    return found
+        what = f"CUDA {cuda.version}" if cuda else "a release without CUDA"
+        text = f"{what} does not compile for {matrix.gpus[gpu].capability}"
+    elif gpu and platform not in matrix.gpus[gpu].hosts:
+        text = f"no {platform} machine has {gpu.upper()}"
+    else:
+        command = group_lines(release, gpu, isa, platform)
+    return Cell(name, command, text, ABSENT)

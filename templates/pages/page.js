@@ -2,7 +2,6 @@
 /* Looks answers and cells up in the data of build_pytorch/generate/site_page.py. Decides nothing. */
 const get = (id) => document.getElementById(id);
 const facts = JSON.parse(get("facts").textContent);
-const texts = (numbers) => numbers.map((number) => facts.texts[number]);
 
 function add(parent, tag, text, kind = "") {
   const element = parent.appendChild(document.createElement(tag));
@@ -11,8 +10,7 @@ function add(parent, tag, text, kind = "") {
   return element;
 }
 
-function addCard(numbers) {
-  const [kind, name, command, ...says] = texts(numbers);
+function addCard([kind, name, command, ...says]) {
   const card = add(get("answer"), "section", "", kind);
   if (kind !== "note") add(card, "h2", kind);
   if (name) add(card, "p", name, "name");
@@ -23,7 +21,7 @@ function addCard(numbers) {
 
 function mark(name) {
   document.querySelector("td.chosen")?.classList.remove("chosen");
-  const cell = facts.cells.findIndex((numbers) => numbers[0] === name);
+  const cell = facts.cells.findIndex((it) => it[0] === name);
   document.querySelector(`input[value="${cell}"]`)?.closest("td").classList.add("chosen");
 }
 
@@ -37,7 +35,7 @@ function answer() {
 }
 
 function show(input) {
-  const [name, command, says] = texts(facts.cells[Number(input.value)]);
+  const [name, command, says] = facts.cells[Number(input.value)];
   const box = get("cell");
   box.replaceChildren();
   add(box, "b", name);
