@@ -99,7 +99,8 @@ def test_the_notes_have_a_section_for_each_fix_with_its_signature() -> None:
 def test_the_flox_manifest_is_what_flox_reads() -> None:
     manifest = tomllib.loads((PROJECT / ".flox/env/manifest.toml").read_text())
     assert manifest["version"] == 1
-    assert {"python3", "git", "nix-prefetch"} <= set(manifest["install"])
+    assert {"git", "nix-prefetch"} <= set(manifest["install"])
+    assert manifest["install"]["python3"]["pkg-path"] == "python313"
     assert all(set(package) == {"pkg-path"} for package in manifest["install"].values())
     assert manifest["options"]["systems"] == ["x86_64-linux", "aarch64-linux"]
 

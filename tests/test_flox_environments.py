@@ -20,7 +20,6 @@ ROOT, COMPANIONS = ".flox/env/manifest.toml", "releases/cuda12_8/companions/.flo
 MISTAKES: dict[str, tuple[str, Callable[[str], str]]] = {
     "invalid TOML": (COMPANIONS, swap("[options]", "[options")),
     "invalid JSON": ("releases/nightly/.flox/env.json", swap(",", "")),
-    "another Python": (ROOT, swap('"python313"', '"python312"')),
     "a platform missing": (COMPANIONS, swap(', "aarch64-linux"', "")),
     "a build of the name of a recipe": (
         ROOT, swap("[options]", '[build.pytorch-python313-cpu-avx2]\ncommand = "x"\n[options]')),

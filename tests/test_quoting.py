@@ -140,7 +140,8 @@ def test_a_text_shows_as_itself_in_a_cell_of_a_table() -> None:
     [
         ("name", "a b"), ("name", '"'), ("name", "a\n"), ("name", "-rf"), ("name", ""),
         ("path", "../x"), ("path", "/etc"),
-        ("path", "a/../b"), ("file", "../a/../b"), ("word", "$x"), ("path", "a//b"), ("path", "a b"), ("path", "a\n"),
+        ("path", "a/../b"), ("file", "../a/../b"), ("word", "$x"),
+        ("path", "a//b"), ("path", "a b"), ("path", "a\n"),
         ("code", "a`b"), ("code", "a\nb"),
     ],
 )  # fmt: skip

@@ -6,47 +6,49 @@ import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import PurePath
+from typing import Any
 
 from build_pytorch.base import paths
 from build_pytorch.base.console import grouped
 from build_pytorch.base.file_plan import Action, Change, Tree
-from build_pytorch.matrix.model import Matrix, Package
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import environment_of
 
+_HEAD = "# It holds the recipes in ../pkgs and installs nothing.\nversion = 1\n\n[options]\n"
 
-def environments(matrix: Matrix) -> dict[str, list[Package]]:
-    """Return the packages of each Flox environment by its folder; "." is the root."""
-    return grouped((environment_of(package.folder), package) for package in matrix.packages)
+
+def environments(matrix: Matrix) -> dict[str, list[str]]:
+    """Return the platforms of each Flox environment by its folder; "." is the root."""
+    places = [(environment_of(package.folder), package.platform) for package in matrix.packages]
+    return {folder: sorted({*found}, reverse=True) for folder, found in grouped(places).items()}
 
 
 def plan(matrix: Matrix, tree: Tree) -> Iterator[Change]:
     """Plan the files of environments that are missing; not the one of a clone's root."""
-    for folder, packages in environments(matrix).items():
+    for folder, platforms in environments(matrix).items():
         if folder == "." and paths.is_clone(tree.root):
             continue
-        for path, text in _texts(folder, packages).items():
+        name = "-".join(["build-pytorch", *PurePath(folder.removeprefix("releases/")).parts])
+        systems = ", ".join(f'"{system}"' for system in platforms)
+        texts = (
+            f'{{\n  "name": "{name}",\n  "version": 1\n}}\n',
+            f"{_HEAD}systems = [{systems}]\n",
+        )
+        for path, text in zip(_files(folder), texts, strict=True):
             if tree.read(path) is None:
                 new = text.encode()
                 yield Change(path=path, action=Action.CREATE, reason="missing", new=new)
 
 
-def _texts(folder: str, packages: list[Package]) -> dict[str, str]:
-    """Return the files of a new environment by path."""
+def _files(folder: str) -> tuple[str, str]:
     base = f"{folder}/.flox".removeprefix("./")
-    name = "-".join(["build-pytorch", *PurePath(folder.removeprefix("releases/")).parts])
-    systems = ", ".join(f'"{system}"' for system in _systems(packages))
-    return {
-        f"{base}/env.json": f'{{\n  "name": "{name}",\n  "version": 1\n}}\n',
-        _MANIFEST % base: "# It holds the recipes in ../pkgs and installs nothing.\n"
-        f"version = 1\n\n[options]\nsystems = [{systems}]\n",
-    }
+    return f"{base}/env.json", f"{base}/env/manifest.toml"
 
 
 def faults(matrix: Matrix, tree: Tree) -> Iterator[tuple[str, str, str]]:
     """Yield path, what is wrong and what is expected in the files of environments."""
-    for folder, packages in environments(matrix).items():
-        base = ".flox" if folder == "." else f"{folder}/.flox"
-        for path, parse in ((f"{base}/env.json", json.loads), (_MANIFEST % base, tomllib.loads)):
+    for folder, platforms in environments(matrix).items():
+        for path, parse in zip(_files(folder), (json.loads, tomllib.loads), strict=True):
             data = tree.read(path)
             if data is None:
                 yield path, "missing", "a Flox environment"
@@ -59,35 +61,16 @@ def faults(matrix: Matrix, tree: Tree) -> Iterator[tuple[str, str, str]]:
             if not isinstance(table, dict) or table.get("version") != 1:
                 yield path, "no version 1", "version 1"
             elif path.endswith(".toml"):
-                for found, expected in _manifest_faults(
-                    table, packages, has_tools=folder == "." and paths.is_clone(tree.root)
-                ):
+                for found, expected in _manifest_faults(table, platforms):
                     yield path, found, expected
 
 
-_MANIFEST = "%s/env/manifest.toml"
-
-
-def _systems(packages: list[Package]) -> list[str]:
-    return sorted({package.platform for package in packages}, reverse=True)
-
-
-def _manifest_faults(
-    table: dict[str, object], packages: list[Package], *, has_tools: bool
-) -> Iterator[tuple[str, str]]:
-    options, install = table.get("options"), table.get("install")
+def _manifest_faults(table: dict[str, Any], platforms: list[str]) -> Iterator[tuple[str, str]]:
+    options = table.get("options")
     systems = options.get("systems") if isinstance(options, dict) else None
-    missing = {*_systems(packages)} - {*(systems if isinstance(systems, list) else ())}
+    missing = {*platforms} - {*(systems if isinstance(systems, list) else ())}
     if missing:
-        yield (
-            f"options.systems without {', '.join(sorted(missing))}",
-            "the platforms of its recipes",
-        )
+        said = f"options.systems without {', '.join(sorted(missing))}"
+        yield said, "the platforms of its recipes"
     if "build" in table:  # Flox refuses a name that a recipe in pkgs has as well
         yield "a table [build]", "recipes in .flox/pkgs only"
-    if has_tools:
-        python = install.get("python3") if isinstance(install, dict) else None
-        found = python.get("pkg-path") if isinstance(python, dict) else None
-        wanted = f"python{packages[0].release.python.version.replace('.', '')}"
-        if found != wanted:
-            yield f"install.python3.pkg-path = {found}", wanted

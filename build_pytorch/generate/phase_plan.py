@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Literal
 
@@ -22,39 +22,31 @@ from build_pytorch.matrix.tables import Cleanup
 
 
 def plan(
-    phase: Phase,
-    matrix: Matrix,
-    tree: Tree,
-    pages: Mapping[str, str] | None = None,
-    release: str = "",
+    phase: Phase, matrix: Matrix, tree: Tree, pages: Mapping[str, str] | None = None
 ) -> list[Change]:
-    """Return what a phase would change in the tree; phases 1 to 4 for one release if it is given.
+    """Return what a phase would change in the tree.
 
     `pages` are generated pages that do not depend on the matrix, by path; phase 5 plans them if
     the tree is a clone. Raises WriteError if the tree cannot be read.
     """
     if phase is Phase.CLEAN_UP:
-        names = [release] if release else list(matrix.releases)
-        former = [] if release else _former_recipes(matrix, tree)
-        return [*_clean_up(matrix, tree, names), *_other_files(matrix, tree, names), *former]
+        return list(_clean_up(matrix, tree))
     if phase is not Phase.DOCS:
-        return list(_recipes(phase, matrix, tree, release))
-    planned = docs.plan(matrix, tree)
-    if pages and paths.is_clone(tree.root):
-        planned += [plan_text(tree, path, text) for path, text in pages.items()]
-    return planned
+        return list(_recipes(phase, matrix, tree))
+    shown = pages if pages and paths.is_clone(tree.root) else {}
+    return docs.plan(matrix, tree) + [plan_text(tree, *page) for page in shown.items()]
 
 
-def _entries(matrix: Matrix, names: Iterable[str]) -> dict[str, Cleanup]:
-    """Return the entries of the clean-up lists of releases by path."""
-    releases = [matrix.releases[name] for name in names]
+def _entries(matrix: Matrix) -> dict[str, Cleanup]:
+    """Return the entries of the clean-up lists by path."""
+    releases = matrix.releases.values()
     return {f"{release.folder}/{e.file}": e for release in releases for e in release.cleanup}
 
 
 def plan_recipe(matrix: Matrix, tree: Tree, package: Package, text: str) -> Change:
     """Plan the recipe of a package. Raises LinkError."""
     path = package.path
-    entry = _entries(matrix, matrix.releases).get(path)
+    entry = _entries(matrix).get(path)
     action: Literal["refuse", "rewrite", "keep"] = "refuse"
     if entry and entry.action != "delete":
         action = entry.action
@@ -62,48 +54,34 @@ def plan_recipe(matrix: Matrix, tree: Tree, package: Package, text: str) -> Chan
     return plan_text(tree, path, text, hand_written=action, reason=reason)
 
 
-def _clean_up(matrix: Matrix, tree: Tree, names: Iterable[str]) -> Iterator[Change]:
-    for path, entry in _entries(matrix, names).items():
+def _clean_up(matrix: Matrix, tree: Tree) -> Iterator[Change]:
+    """Plan what belongs to no package: listed files, and recipes that nobody edited, are deleted.
+
+    These are in the folders of the matrix and in those that matrix.toml named before.
+    """
+    entries = _entries(matrix)
+    for path, entry in entries.items():
         if entry.action == "delete" and (change := plan_delete(tree, path, entry.reason)):
             yield change
-
-
-def _other_files(matrix: Matrix, tree: Tree, names: Sequence[str]) -> Iterator[Change]:
-    """Plan what belongs to no package: recipes that we generated and nobody edited are deleted."""
-    known = {p.path for p in matrix.packages} | _entries(matrix, matrix.releases).keys()
+    known = {package.path for package in matrix.packages} | entries.keys()
     known |= recipes.nixpkgs_imports(matrix, recipes.render(matrix)).keys()
-    folders = [place for name in names for place in matrix.releases[name].folders]
-    if len(names) == len(matrix.releases):
-        folders.append(paths.NIXPKGS_IMPORTS)
-    for folder in dict.fromkeys(folders):
+    own = [folder for release in matrix.releases.values() for folder in release.folders]
+    for folder in dict.fromkeys([*own, paths.NIXPKGS_IMPORTS]):
         for path in files.walk_below(tree.root, folder):
-            if path in known:
-                continue
-            yield _leftover(tree, path) or Change(
-                path=path, action=Action.UNKNOWN, reason="not in matrix.toml; left alone"
-            )
-
-
-def _former_recipes(matrix: Matrix, tree: Tree) -> Iterator[Change]:
-    """Plan recipes in folders that matrix.toml named before: those that nobody edited go."""
+            if path not in known:
+                yield _leftover(tree, path, "not in matrix.toml; left alone")
     for path in recipes_elsewhere(tree.root, matrix.folders):
-        yield _leftover(tree, path) or Change(
-            path=path,
-            action=Action.UNKNOWN,
-            reason="generated and edited, and not in matrix.toml; left alone",
-        )
+        yield _leftover(tree, path, "generated and edited, and not in matrix.toml; left alone")
 
 
-def _leftover(tree: Tree, path: str) -> Change | None:
-    """Plan to delete a recipe of a package that matrix.toml no longer has; None for other files."""
-    if not path.endswith(".nix"):
-        return None
+def _leftover(tree: Tree, path: str, otherwise: str) -> Change:
+    """Plan to delete a recipe that we generated and nobody edited; `otherwise` is why not."""
     try:
-        old = tree.read(path)
+        old = tree.read(path) if path.endswith(".nix") else None
     except OSError:
-        return None
+        old = None
     if old is None or not is_generated_for(old, PurePath(path).stem):
-        return None
+        return Change(path=path, action=Action.UNKNOWN, reason=otherwise)
     reason = "generated, and no longer in matrix.toml"
     return Change(path=path, action=Action.DELETE, reason=reason, old=old)
 
@@ -119,13 +97,13 @@ def shared_files(matrix: Matrix, tree: Tree) -> Iterator[Change]:
             yield plan_text(tree, path, digest.seal(copied))
 
 
-def _recipes(phase: Phase, matrix: Matrix, tree: Tree, release: str) -> Iterator[Change]:
+def _recipes(phase: Phase, matrix: Matrix, tree: Tree) -> Iterator[Change]:
     texts = recipes.render(matrix)
     for path, variants in recipes.nixpkgs_imports(matrix, texts).items():
-        if variants[0].phase is phase and release in {"", variants[0].release_name}:
+        if variants[0].phase is phase:
             yield plan_text(tree, path, texts[path])
     if matrix.variants[0].phase is phase:
         yield from shared_files(matrix, tree)
     for package in matrix.packages:
-        if package.phase is phase and release in {"", package.release_name}:
+        if package.phase is phase:
             yield plan_recipe(matrix, tree, package, texts[package.path])
