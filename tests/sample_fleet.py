@@ -27,14 +27,10 @@ class SampleFleet:
     def started(self, variant: Package, at: datetime, *, pid: int = 999999999) -> Event:
         self.count += 1
         attempt = f"20261120T120000.000-{pid}-{self.count}"
-        log = f".build-pytorch/logs/{variant.package}/{attempt}.log"
         event = Event(
             event="started",
             **self.common(variant, at),
             attempt=attempt,
-            backend="nix",
-            log=log,
-            cores=8,
         )
         self.append(event)
         return event
@@ -65,17 +61,17 @@ class SampleFleet:
         link = self.root / f"result-{variant.package}"
         link.symlink_to(output)
         start = self.started(variant, LAST)
-        fields: dict[str, Any] = {"outputs": (str(output),), "steps": 7421}
+        fields: dict[str, Any] = {"outputs": (str(output),)}
         self.ended(start, "built", seconds, **fields)
         return str(output)
 
     def failed(self, variant: Package, log: str, *, cause: str = "", message: str = "") -> Event:
         start = self.started(variant, LAST)
-        self.log(start, log)
+        self.log(variant, start, log)
         return self.ended(start, "failed", 600.0, cause=cause, message=message)
 
-    def log(self, start: Event, text: str) -> None:
-        path = self.root / start.log
+    def log(self, variant: Package, start: Event, text: str) -> None:
+        path = self.root / f".build-pytorch/logs/{variant.package}/{start.attempt}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 

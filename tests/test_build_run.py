@@ -22,8 +22,8 @@ from build_pytorch.build.backends import (
     Step,
 )
 from build_pytorch.build.build_attempt import BuildAttempt, BuildState
-from build_pytorch.build.build_display import BuildDisplay
 from build_pytorch.build.build_plan import BuildPlan
+from build_pytorch.build.build_report import BuildDisplay
 from build_pytorch.build.build_run import BuildRun
 from build_pytorch.build.usual_times import UsualTime
 from build_pytorch.matrix.model import Matrix
@@ -47,8 +47,6 @@ WRONG_SOURCE = "echo 'error: Package x in y:1 is marked as broken, refusing'; ex
 class ShellBackend(BuildBackend):
     """Runs a shell script for each step; `$cores` are its compile jobs."""
 
-    name = "shell"
-    program = "sh"
     scripts: dict[str, str]
 
     def command(self, step: Step, cores: int) -> BuildCommand:
@@ -72,7 +70,7 @@ def carried_out(matrix: Matrix, tmp_path: Path) -> Callable[..., tuple[dict[str,
         scripts: dict[str, str], ids: Sequence[str], jobs: int = 1, **settings: Any
     ) -> tuple[dict[str, str], BuildRun]:
         backend = ShellBackend(
-            BuildSettings(root=tmp_path, **settings), NixSettings(("x86_64-linux",), None)
+            "shell", BuildSettings(root=tmp_path, **settings), NixSettings(("x86_64-linux",), None)
         )
         backend.scripts = scripts
         steps = tuple(step_of(matrix, id_, tmp_path) for id_ in ids)

@@ -47,10 +47,11 @@ def test_a_variant_is_built_linked_logged_and_remembered(built: World) -> None:
     started, ended = (event for event in built.ledger() if event["variant"] == "cpu-avx512")
     assert (started["event"], ended["event"], ended["outcome"]) == ("started", "ended", "built")
     assert started["attempt"] == ended["attempt"]
-    assert (ended["steps"], ended["outputs"]) == (60, [str(target)])
+    assert ended["outputs"] == [str(target)]
     assert built.first_build
     said = built.first_build.stdout
-    assert f"$ nix-build .flox/pkgs/{name}.nix --out-link result-{name} --cores 1\n" in said
+    built_by = f"$ nix-build .flox/pkgs/{name}.nix --out-link result-{name} --cores 1 --log-format"
+    assert f"{built_by} internal-json\n" in said
     assert re.search(rf"cpu-avx512: built in [\d:]+: {target}\n", said)
     assert said.endswith("2 built, 0 not\n")
 
@@ -110,7 +111,7 @@ def test_a_recipe_that_verification_refuses_is_built_only_with_force(changed: Wo
     done = changed.build("cpu-avx512vnni", "--dry-run")
     assert done.returncode == 2
     assert "verification finds" in done.stderr
-    assert "`invoke verify --packages cpu-avx512vnni` shows where" in unfolded(done.stderr)
+    assert "`invoke verify --packages cpu-avx512vnni` shows what" in unfolded(done.stderr)
     assert changed.build("cpu-avx512vnni", "--dry-run", "--force").returncode == 0
     changed.project.edit(RECIPE, "inherit (nixpkgs_pinned) lib;", "")
     done = changed.build("cpu-avx512vnni", "--dry-run", "--force")
@@ -125,9 +126,8 @@ def test_a_recipe_that_is_out_of_date_is_not_built_and_the_fix_is_a_command(
     wanted = "cpu-avx512bf16,cpu-avx512vnni"
     done = changed.build(wanted, "--dry-run")
     assert done.returncode == 2
-    assert "cpu-avx512bf16 cpu-avx512vnni: the recipe is missing or out of date; run `invoke" in (
-        unfolded(done.stderr)
-    )
+    assert "cpu-avx512bf16 cpu-avx512vnni: verification finds " in unfolded(done.stderr)
+    assert "`invoke all` writes recipes again" in unfolded(done.stderr)
     assert changed.project.invoke("phase4").returncode == 0
     row = changed.built(f"{wanted},cpu-avx2", "--dry-run")["by_id"]["cpu-avx2"]
     assert (row["action"], row["reason"]) == ("build", "the result is of another recipe")
@@ -648,10 +648,6 @@ def test_flox_is_taken_where_it_is_installed_and_its_output_is_watched(world: Wo
     assert "$ flox build pytorch-python313-cpu-avx2" in done["stderr"]
     assert (world.root / "flox-cores").read_text() == "cores = 3\n"
     assert world.link("cpu-avx2").exists()
-    assert {event["backend"] for event in world.ledger() if "backend" in event} == {"flox"}
-    assert {event["variant"]: event["steps"] for event in world.ledger() if "steps" in event} == {
-        "cpu-avx2": 60
-    }
     row = done["by_id"]["sm90-avx2"]
     assert (row["outcome"], row["cause"]) == ("stopped", "cuda-off")
 
@@ -691,11 +687,11 @@ def test_without_flox_and_nix_it_says_what_to_install(reader: World) -> None:
     reader.env["PATH"] = f"{reader.bin}:{Path(sys.executable).parent}"
     done = reader.build("sm90-avx2")
     assert done.returncode == 2
-    assert "neither flox nor nix-build is installed" in done.stderr
+    assert "not installed: flox or nix-build" in done.stderr
     done = reader.build("sm90-avx2", "--dry-run")
     assert done.returncode == 2
     assert "  build       sm90-avx2  not built yet" in done.stdout
-    assert "\n  neither flox nor nix-build is installed" in done.stderr
+    assert "\n  not installed: flox or nix-build" in done.stderr
 
 
 # --- status ---

@@ -102,7 +102,7 @@ def notes(folder: Path, host: NixSettings, builders: str = "") -> list[str]:
     matrix = with_cache(str(folder))
     variant = next(v for v in matrix.variants if v.id == "cpu-avx2")
     step = Step(package=variant, action=BuildAction.BUILD, reason="", digest="")
-    backend = BuildBackend(BuildSettings(root=Path(), builders=builders), host)
+    backend = BuildBackend("nix", BuildSettings(root=Path(), builders=builders), host)
     found = list(build_obstacles.cache_notes([step], backend))
     assert all(note.startswith(f"cache {folder}: ") for note in found)
     return [note.partition(": ")[2] for note in found]

@@ -138,6 +138,9 @@ def test_b_packages_of_the_pin_make_the_same_build_under_another_name(
     origin = f'rev = "{REV}"\n'
     world.project.edit("matrix.toml", origin, f'{origin}same_of = "{REV}"\n')
     regenerate(world)
+    alone = world.build(WRAPPER, "--dry-run")  # nothing else stands for it
+    assert f"build {WRAPPER} not built yet" in " ".join(alone.stdout.split())
+    assert f"{WRAPPER}: the same build as {PLAIN}" in unfolded(alone.stdout)
     rows = world.built(f"{PLAIN},{WRAPPER}")["by_id"]
     assert (rows[PLAIN]["outcome"], rows[WRAPPER]["action"]) == ("built", "skipped")
     assert rows[WRAPPER]["reason"].startswith(f"the same build as {PLAIN}, unless {VARIABLE}")
@@ -170,7 +173,7 @@ def test_c_a_local_checkout_replaces_it_and_the_result_is_not_published(
     world.env[VARIABLE] = str(local)
     done = world.build(WRAPPER)
     assert done.returncode == 0, done.stderr
-    assert f"{VARIABLE}={local}; the result is not for publishing" in " ".join(done.stdout.split())
+    assert f"CUDA packages of {local}; the result is not for publ" in " ".join(done.stdout.split())
     of_checkout = world.ledger()[-1]["digest"]
     assert "cudnn-7.7" in inputs_of(world, WRAPPER, {VARIABLE: str(local)})
 

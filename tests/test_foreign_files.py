@@ -29,9 +29,7 @@ pytestmark = pytest.mark.slow
 
 STATE = ".build-pytorch"
 SECRET = "the secret of another folder"  # noqa: S105 - it is to be recognised in an output
-EVENT = Event(
-    event="started", at="t", release="r", variant="v", digest="d", attempt="a", backend="nix"
-)
+EVENT = Event(event="started", at="t", release="r", variant="v", digest="d", attempt="a")
 
 
 @pytest.fixture

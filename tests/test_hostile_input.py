@@ -51,7 +51,7 @@ from build_pytorch.smoke import smoke_report
 from build_pytorch.smoke.smoke_case import case_of, judge_run
 from build_pytorch.sources import fetchers, github
 from build_pytorch.tasks import machine as task
-from build_pytorch.tasks.diagnose import document, show
+from build_pytorch.tasks.diagnose import show
 from build_pytorch.tasks.smoke import show_case
 from build_pytorch.verify import verification
 
@@ -264,7 +264,7 @@ def test_no_line_of_a_log_raises_hangs_or_reaches_the_terminal(lines: list[str],
         assert time.process_time() - begin < 2.0, raw[:200]
     out, diagnosis = io.StringIO(), diagnose(data, variant)
     show(Screen(out), "x.log", diagnosis)
-    print_json(document(diagnosis), out)
+    print_json(diagnosis, out)
     assert is_shown(out.getvalue())
 
 

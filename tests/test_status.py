@@ -222,7 +222,7 @@ def test_log_and_diagnose_take_ids(fleet: Project, status: Callable[..., str]) -
 def test_a_log_is_shown_in_a_pager_on_a_terminal(fleet: Project) -> None:
     sample = SampleFleet(fleet.root)
     variant = next(v for v in matrix_reader.load(fleet.root).variants if v.id == "cpu-avx512vnni")
-    sample.log(sample.started(variant, LAST), "the only line\n")
+    sample.log(variant, sample.started(variant, LAST), "the only line\n")
     ours, theirs = pty.openpty()
     argv = [sys.executable, "-m", "invoke", "log", variant.id]
     env = {**os.environ, "PAGER": "sed s/^/paged:/", "TERM": "xterm"}

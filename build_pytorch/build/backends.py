@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -20,6 +20,10 @@ from build_pytorch.nix.log_format import with_json_log
 from build_pytorch.nix.store import NixSettings, valid_paths
 from build_pytorch.results import artefacts, evidence
 
+FLOX: Final = "flox"
+NIX: Final = store.NIX
+PROGRAMS: Final = {FLOX: "flox", NIX: store.NIX_BUILD}
+"""Program by name of the backend, in the order in which they are tried without --backend."""
 _CLOCK_SKEW: Final = 0.1  #: seconds by which the time stamps of files may be behind our clock
 
 
@@ -74,34 +78,56 @@ class Step(Struct, frozen=True, kw_only=True):
         return self.package.attribute
 
 
-class BuildCommand(Struct, frozen=True):
-    """A program with changes of its environment; `hidden` arguments are added and not shown."""
+class BuildCommand(NamedTuple):
+    """A program with changes of its environment."""
 
     argv: Sequence[str]
     env: Mapping[str, str | None] = {}
-    hidden: Sequence[str] = ()
 
 
 class BuildBackend:
     """Builds recipes with one program; a step that was interrupted goes on with the same command.
 
-    A new backend is a subclass in BACKENDS.
+    `name` is the value of --backend, also in the ledger.
     """
 
-    name: ClassVar[str]  #: the value of --backend, also in the ledger
-    program: ClassVar[str]  #: the backend is available if this is on PATH
-
-    def __init__(self, settings: BuildSettings, host: NixSettings) -> None:
+    def __init__(self, name: str, settings: BuildSettings, host: NixSettings) -> None:
+        self.name = name
         self.settings = settings
         self.host = host
 
-    def obstacles(self, steps: Sequence[Step]) -> Iterator[str]:  # noqa: ARG002 - for others
-        """Yield what prevents these builds, each with what to do."""
-        yield from ()
+    def obstacles(self, steps: Sequence[Step]) -> Iterator[str]:
+        """Yield recipes that Git does not track: Flox sees only the others."""
+        root = self.settings.root
+        if self.name != FLOX:
+            return
+        if refusal := git.refusal(root):
+            yield f"{refusal}; Flox builds only what Git tracks; use --backend nix"
+            return
+        recipes = [path for step in steps for path in evidence.recipe_files(root, step.package)]
+        tracked = set(git.run(root, "ls-files", "--", *recipes).stdout.splitlines())
+        if missing := [path for path in dict.fromkeys(recipes) if path not in tracked]:
+            yield f"Flox sees only files that Git tracks: {git.add_command(missing)}"
 
     def command(self, step: Step, cores: int) -> BuildCommand:
-        """Return the program that builds a step."""
-        raise NotImplementedError
+        """Return the program that builds a step.
+
+        `flox build` hands NIX_CONFIG to the Nix inside. The log of `nix-build` names the derivation
+        of each line.
+        """
+        package, builders = step.package, self.settings.builders
+        if self.name == FLOX:
+            folder = environment_of(package.folder)
+            place = [] if folder == "." else ["--dir", folder]
+            config = f"{os.environ.get('NIX_CONFIG', '')}\ncores = {cores}"
+            return BuildCommand(["flox", "build", *place, package.package], {"NIX_CONFIG": config})
+        link = artefacts.link_of(self.settings.root, step.name).name
+        argv = store.build_argv(package.path, link, cores)
+        argv += ["--keep-failed"] if self.settings.keep_failed else []
+        argv += ["--builders", builders] if builders else []
+        if step.action is BuildAction.REMOTE and package.platform in self.host.systems:
+            argv += ["--max-jobs", "0"]
+        return BuildCommand(with_json_log(argv))
 
     def outputs(self, step: Step, began: float) -> tuple[str, ...]:
         """Return the store paths of a step whose program succeeded; its result link protects them.
@@ -113,58 +139,9 @@ class BuildBackend:
         target = artefacts.target(link)
         is_ours = step.derivation is not None and target in step.derivation.outputs.values()
         # The result of Flox is another derivation, which wraps the recipe's.
-        if not is_ours and (self.name != NixBackend.name or step.derivation is None):
+        if not is_ours and (self.name == FLOX or step.derivation is None):
             is_ours = link.is_symlink() and link.lstat().st_ctime >= began - _CLOCK_SKEW
         return (target,) if is_ours and valid_paths([target]) else ()
-
-
-class FloxBackend(BuildBackend):
-    """Builds a package of .flox/pkgs with `flox build`, which sees only files that Git tracks."""
-
-    name = "flox"
-    program = "flox"
-
-    def obstacles(self, steps: Sequence[Step]) -> Iterator[str]:
-        """Yield recipes that Git does not track."""
-        root = self.settings.root
-        if refusal := git.refusal(root):
-            yield f"{refusal}; Flox builds only what Git tracks; use --backend nix"
-            return
-        recipes = [path for step in steps for path in evidence.recipe_files(root, step.package)]
-        tracked = set(git.run(root, "ls-files", "--", *recipes).stdout.splitlines())
-        if missing := [path for path in dict.fromkeys(recipes) if path not in tracked]:
-            yield f"Flox sees only files that Git tracks: {git.add_command(missing)}"
-
-    def command(self, step: Step, cores: int) -> BuildCommand:
-        """Return `flox build`; the number of cores reaches the Nix inside by NIX_CONFIG."""
-        config = os.environ.get("NIX_CONFIG", "")
-        folder = environment_of(step.package.folder)
-        place = [] if folder == "." else ["--dir", folder]
-        argv = ["flox", "build", *place, step.package.package]
-        return BuildCommand(argv, {"NIX_CONFIG": f"{config}\ncores = {cores}"})
-
-
-class NixBackend(BuildBackend):
-    """Builds each recipe with one `nix-build`, here or where nix.conf sends builds."""
-
-    name = "nix"
-    program = store.NIX_BUILD
-
-    def command(self, step: Step, cores: int) -> BuildCommand:
-        """Return `nix-build` with the result link; its log names the derivation of each line."""
-        link = artefacts.link_of(self.settings.root, step.name).name
-        argv = store.build_argv(step.package.path, link, cores)
-        if self.settings.keep_failed:
-            argv.append("--keep-failed")
-        if self.settings.builders:
-            argv += ["--builders", self.settings.builders]
-        if step.action is BuildAction.REMOTE and step.package.platform in self.host.systems:
-            argv += ["--max-jobs", "0"]
-        return BuildCommand(argv, hidden=with_json_log(()))
-
-
-BACKENDS: Final[tuple[type[BuildBackend], ...]] = (FloxBackend, NixBackend)
-"""In the order in which they are tried without --backend."""
 
 
 def choose_backend(settings: BuildSettings, host: NixSettings) -> tuple[BuildBackend, str]:
@@ -172,19 +149,14 @@ def choose_backend(settings: BuildSettings, host: NixSettings) -> tuple[BuildBac
 
     Raises BuildPytorchError for options that do not fit.
     """
-    name, names = settings.backend, [backend.name for backend in BACKENDS]
-    if name and name not in names:
-        hint = near_miss(name, names) or f"; there are {' and '.join(names)}"
+    name = settings.backend
+    if name not in {"", *PROGRAMS}:
+        hint = near_miss(name, PROGRAMS) or f"; there are {' and '.join(PROGRAMS)}"
         raise BuildPytorchError(f'--backend: no backend "{name}"{hint}')
-    if settings.builders and name not in {"", NixBackend.name}:
+    if settings.builders and name == FLOX:
         raise BuildPytorchError(f"--builders works only with Nix; omit --backend {name}")
-    wanted = NixBackend.name if settings.builders else name
-    candidates = [backend for backend in BACKENDS if wanted in {"", backend.name}]
-    for backend in candidates:
-        if process.which(backend.program):
-            return backend(settings, host), ""
-    programs = " nor ".join(backend.program for backend in candidates)
-    missing = f"neither {programs} is installed; see https://flox.dev or nixos.org"
-    if len(candidates) == 1:
-        missing = f"{programs}: not found; install it or choose another --backend"
-    return candidates[0](settings, host), missing
+    names = [name] if name else [NIX] if settings.builders else list(PROGRAMS)
+    found = [name for name in names if process.which(PROGRAMS[name])]
+    missing = f"not installed: {' or '.join(PROGRAMS[name] for name in names)}"
+    missing = "" if found else f"{missing}; see https://flox.dev or https://nixos.org"
+    return BuildBackend([*found, *names][0], settings, host), missing

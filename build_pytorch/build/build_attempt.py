@@ -25,7 +25,7 @@ from build_pytorch.build.log_reader import LogDiagnosis, LogReader, fails_again
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES_BY_ID, LogRule
 from build_pytorch.nix import store
 from build_pytorch.results import ledger
-from build_pytorch.results.ledger import Event
+from build_pytorch.results.ledger import Event, EventKind
 
 _PATIENCE: Final = 60.0
 """Seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL.
@@ -62,15 +62,15 @@ class BuildOutcome(Struct, frozen=True, kw_only=True):
     state: BuildState
     message: str = ""
     seconds: float = 0.0
-    rule: LogRule | None = None  #: that names the failure
+    cause: str = ""  #: id of the log rule that names the failure
     log: str = ""
     outputs: tuple[str, ...] = ()
     said: LogDiagnosis | None = None  #: what its log says
 
     @property
-    def cause(self) -> str:
-        """The id of the log rule that names the failure, or an empty text."""
-        return self.rule.id if self.rule else ""
+    def rule(self) -> LogRule | None:
+        """The log rule that names the failure."""
+        return RULES_BY_ID.get(self.cause)
 
 
 class BuildAttempt:
@@ -79,10 +79,10 @@ class BuildAttempt:
     def __init__(self, root: Path, step: Step, command: BuildCommand, number: int) -> None:
         self.step = step
         self.command = command
-        self.reader = LogReader(step.package)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
         self.id = f"{stamp}-{os.getpid()}-{number}"
         self.log = Path(ledger.LOGS, step.name, f"{self.id}.log")  #: below the root
+        self.reader = LogReader(step.package, str(self.log))
         self.lost_log = ""  #: why the log is incomplete: a full disk ends no build
         self.created = time.time()
         self.cache = (0, 0)  #: hits and misses of the compiler cache
@@ -104,7 +104,7 @@ class BuildAttempt:
 
     async def run(self) -> int:
         """Run the program to its end and return the exit code. Raises ToolError."""
-        argv = [*self.command.argv, *self.command.hidden]
+        argv = self.command.argv
         helper = None
         try:
             self._write([f"$ {shlex.join(argv)}"])
@@ -160,11 +160,7 @@ class BuildAttempt:
     # --- what became of it ---
 
     def outcome(
-        self,
-        state: BuildState,
-        message: str = "",
-        rule: LogRule | None = None,
-        outputs: tuple[str, ...] = (),
+        self, state: BuildState, message: str = "", cause: str = "", outputs: tuple[str, ...] = ()
     ) -> BuildOutcome:
         """Return the outcome of the attempt, which has ended."""
         return BuildOutcome(
@@ -172,7 +168,7 @@ class BuildAttempt:
             state=state,
             message=shortened(message, _LONGEST),
             seconds=self.seconds,
-            rule=rule,
+            cause=cause,
             log=str(self.log),
             outputs=outputs,
             said=self.reader.diagnosis(),
@@ -183,47 +179,34 @@ class BuildAttempt:
         said = self.reader.diagnosis()
         no_result = f"no error, and no new result-{self.step.name}; remove that link and run again"
         ending = f"exit code {code}" if code else no_result
-        if stop := said.stop:  # a result that was built nevertheless is wrong
-            return self.outcome(BuildState.STOPPED, stop.lines[0][1], stop.rule)
+        if said.stops:  # a result that was built nevertheless is wrong
+            return self.outcome(BuildState.STOPPED, said.matches[0].text, said.rule)
         if outputs:
             return self.outcome(BuildState.BUILT, outputs=outputs)
         if self.was_ended:
             return self.outcome(BuildState.INTERRUPTED, ending)
-        if failure := said.failure:
-            return self.outcome(BuildState.FAILED, failure.lines[-1][1], failure.rule)
+        if said.rule:
+            return self.outcome(BuildState.FAILED, said.matches[-1].text, said.rule)
         if code in _KILLED:
-            return self.outcome(BuildState.FAILED, ending, RULES_BY_ID[OUT_OF_MEMORY])
-        return self.outcome(BuildState.FAILED, said.headline[1] if said.headline else ending)
+            return self.outcome(BuildState.FAILED, ending, OUT_OF_MEMORY)
+        return self.outcome(BuildState.FAILED, said.headline.text if said.headline else ending)
 
-    def started_event(self, backend: str, cores: int) -> Event:
-        """Return the line of the ledger about the start."""
-        derivation = self.step.derivation
-        return ledger.event_of(
-            self.step.package,
-            "started",
-            digest=self.step.digest,
-            attempt=self.id,
-            backend=backend,
-            derivation=derivation.drv_path if derivation else "",
-            log=str(self.log),
-            cores=cores,
-        )
+    def event(self, kind: EventKind, **fields: object) -> Event:
+        """Return a line of the ledger about the attempt."""
+        step = self.step
+        return ledger.event_of(step.package, kind, digest=step.digest, attempt=self.id, **fields)
 
     def ended_event(self, outcome: BuildOutcome) -> Event:
         """Return the line of the ledger about the end."""
         is_failure = outcome.state in {BuildState.FAILED, BuildState.STOPPED}
-        return ledger.event_of(
-            self.step.package,
+        return self.event(
             "ended",
-            digest=self.step.digest,
-            attempt=self.id,
             outcome=outcome.state.value,
             seconds=round(outcome.seconds, 3),
             outputs=outcome.outputs,
             cause=outcome.cause,
             message=outcome.message,
             fails_again=is_failure and fails_again(outcome.rule, outcome.message),
-            steps=self.reader.total,
             where=self.reader.where,
             cache_hits=self.cache[0],
             cache_misses=self.cache[1],

@@ -4,80 +4,50 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import grp
 import os
 import platform
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import psutil
 
 from build_pytorch.base.console import grouped, some
-from build_pytorch.base.file_plan import Tree, plan_text
 from build_pytorch.build.backends import BuildBackend, Step
-from build_pytorch.generate import recipes
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.matrix.tables import Build
 from build_pytorch.nix import derivations, store
+from build_pytorch.nix.store import NixSettings
 from build_pytorch.results import artefacts
-from build_pytorch.results.package_state import PackageState
 from build_pytorch.smoke import script
 from build_pytorch.verify import verification
 
 
-def before_evaluation(matrix: Matrix, packages: Sequence[Package], *, force: bool) -> Iterator[str]:
+def of_recipes(matrix: Matrix, packages: Sequence[Package], *, force: bool) -> Iterator[str]:
     """Yield taken names of links, unreadable checkouts, and recipes with errors."""
     for package in packages:
         link = artefacts.link(matrix.root, package)
         if link.exists() and not link.is_symlink():
             yield f"{link.name}: not a link; move it away, the result link needs this name"
-    yield from derivations.unreadable_checkouts([package.variant for package in packages])
-    if packages and not force:
-        yield from _wrong_recipes(matrix, packages)
-
-
-def _wrong_recipes(matrix: Matrix, packages: Sequence[Package]) -> Iterator[str]:
-    """Yield recipes with errors: those that `invoke all` would write, and others."""
-    variants = {package.variant.path: package.variant for package in packages}
-    findings = verification.verify(matrix, matrix.root, variants=list(variants.values())).findings
-    errors = grouped((f.path, f.check) for f in findings if f.severity == "error")
-    texts = recipes.render(matrix) if errors else {}
-    stale, wrong = [], []
-    for package in packages:
-        if checks := dict.fromkeys(errors.get(package.path, ())):
-            change = plan_text(Tree(matrix.root), package.path, texts[package.path])
-            if change.action.writes:  # and nobody edited it
-                stale.append(package.id)
-                continue
-            wrong.append(
-                f"{package.id}: verification finds {', '.join(checks)}; "
-                f"`invoke verify --packages {package.variant.id}` shows where, "
-                "--force builds it anyway"
-            )
-    if stale:
-        yield f"{some(stale)}: the recipe is missing or out of date; run `invoke all`"
-    yield from wrong
-
-
-def not_evaluated(failures: Mapping[str, str]) -> Iterator[str]:
-    """Yield why recipes do not evaluate; those with the same reason together."""
-    for why, names in grouped((why, name) for name, why in failures.items()).items():
-        yield f"{some(names)}: {why}"
-
-
-def stopped_results(
-    steps: Sequence[Step], states: Mapping[str, PackageState], present: set[str]
-) -> Iterator[str]:
-    """Yield results in the store whose build a log rule stopped; `present`: outputs there."""
-    for step in steps:
-        cause = states[step.package.id].stopped_by
-        if cause and step.derivation and step.derivation.output in present:
-            what = f"its build was stopped ({cause}), but the store has the result"
-            yield f"{step.package.id}: {what}: {store.delete_command(step.derivation.output)}"
+    variants = list({package.variant.path: package.variant for package in packages}.values())
+    yield from derivations.unreadable_checkouts(variants)
+    if force or not variants:
+        return
+    findings = verification.verify(matrix, matrix.root, variants=variants).findings
+    checks = grouped((f.path, f.check) for f in findings if f.severity == "error")
+    wrong = grouped(
+        (", ".join(dict.fromkeys(checks[package.path])), package.id)
+        for package in packages
+        if package.path in checks
+    )
+    for names, ids in wrong.items():
+        yield (
+            f"{some(ids)}: verification finds {names}; `invoke all` writes recipes again, "
+            f"`invoke verify --packages {ids[0]}` shows what is wrong, --force builds anyway"
+        )
 
 
 # --- the machine ---
@@ -151,36 +121,31 @@ def usable_cpus() -> int:
 def cache_notes(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
     """Yield for each folder of the option `cache` whether builds use it, and what to change."""
     for folder in sorted({step.package.variant.release.build.cache for step in steps} - {""}):
-        said = "builds use it; any build can put wrong objects into it"
         if backend.settings.builders:
             said = "each builder uses its own, if its nix.conf mounts the folder"
-        yield f"cache {folder}: {_cache_problem(Path(folder), backend) or said}"
+        else:
+            said = _cache_problem(Path(folder), backend.host)
+        yield f"cache {folder}: {said or 'builds use it; any build can put wrong objects into it'}"
 
 
-def _cache_problem(folder: Path, backend: BuildBackend) -> str:
+def _cache_problem(folder: Path, host: NixSettings) -> str:
     """Return why builds here do not use a folder, and what to do; empty if they do."""
-    host, group = backend.host, backend.host.build_users_group or "nixbld"
-    if backend.settings.builders:
-        return ""
+    group = host.build_users_group or "nixbld"
     if not folder.is_dir():
         return f"not used, no such folder; install -d -m 2770 -g {group} {folder}"
-    # A value of sandbox-paths is TARGET or TARGET=SOURCE, with ? if it may be missing.
-    mounted = (path.removesuffix("?").partition("=")[0] for path in host.sandbox_paths)
     if host.features is None:
         return "unknown whether it is used: nix is not on PATH to show the settings of the daemon"
     if not host.sandbox:
         return "not shared by variants without a sandbox, because paths differ; set sandbox = true"
+    # A value of sandbox-paths is TARGET or TARGET=SOURCE, with ? if it may be missing.
+    mounted = (path.removesuffix("?").partition("=")[0] for path in host.sandbox_paths)
     if not any(map(folder.is_relative_to, mounted)):
         setting = f"`extra-sandbox-paths = {folder}?`"
         return f"not used, builds do not see it; add {setting} to nix.conf, restart nix-daemon"
-    if host.build_users_group and not _is_writable(folder, group):
+    mode = folder.stat().st_mode
+    with contextlib.suppress(KeyError):  # a group without a name
+        if folder.group() == group and mode & _WRITABLE == _WRITABLE:
+            return ""
+    if host.build_users_group and not mode & stat.S_IWOTH:
         return f"not writable for builds; chgrp {group} {folder} && chmod 2770 {folder}"
     return ""
-
-
-def _is_writable(folder: Path, group: str) -> bool:
-    found = folder.stat()
-    with contextlib.suppress(KeyError):
-        if found.st_gid == grp.getgrnam(group).gr_gid:
-            return found.st_mode & _WRITABLE == _WRITABLE
-    return bool(found.st_mode & stat.S_IWOTH)

@@ -87,19 +87,23 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     if missing and not settings.dry_run:
         raise ToolError(missing)
     wanted, history = in_order(packages), ledger.read(settings.root)
-    states = package_states(settings.root, wanted, history)
-    rest = [p for p in wanted if not (_is_built(states[p.id]) or _reason_to_skip(p, settings))]
+    twins = [twin for package in wanted if (twin := package.variant.same_build_as)]
+    states = package_states(settings.root, [*wanted, *twins], history)
+    covered = {package.id for package in wanted} | {i for i, s in states.items() if s.output}
+    skipped = {package.id: _reason_to_skip(package, settings, covered) for package in wanted}
+    rest = [p for p in wanted if not (skipped[p.id] or _is_built(states[p.id]))]
     obstacles = [missing] if missing else []
-    obstacles += build_obstacles.before_evaluation(matrix, rest, force=settings.force)
-    evaluated, notes = (DerivationSet({}, {}), []) if obstacles else _evaluated(rest, backend)
-    obstacles += build_obstacles.not_evaluated(evaluated.failures)
+    obstacles += build_obstacles.of_recipes(matrix, rest, force=settings.force)
+    evaluated, notes = (DerivationSet({}, {}), []) if obstacles else _evaluated(rest, settings)
+    reasons = grouped((why, name) for name, why in evaluated.failures.items())
+    obstacles += [f"{some(names)}: {why}" for why, names in reasons.items()]
     found = evaluated.derivations
     present = store.valid_paths(sorted(derivation.output for derivation in found.values()))
     steps: dict[str, Step] = {}
     for package in wanted:
         state, derivation = states[package.id], found.get(package.attribute)
-        torch = steps.get(package.variant.id)
-        action, reason = decide(state, backend, derivation, present, torch)
+        torch, skip = steps.get(package.variant.id), skipped[package.id]
+        action, reason = decide(state, backend, derivation, present, torch=torch, skip=skip)
         steps[package.id] = Step(
             package=package,
             action=action,
@@ -108,16 +112,13 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
             derivation=derivation,
         )
     builds = [step for step in steps.values() if step.is_build]
-    jobs = max(1, min(settings.jobs, len(builds)))
     here = [step for step in builds if step.action is BuildAction.BUILD]
+    jobs = max(1, min(settings.jobs, len(builds)))
     limits = list(dict.fromkeys(step.package.variant.build for step in here or builds))
     share, memory = build_obstacles.usable_cpus() // jobs, build_obstacles.memory() / jobs
-    most = min((limit.cores(memory, share) for limit in limits), default=1)
-    cores = settings.cores or most
+    cores = settings.cores or min((limit.cores(memory, share) for limit in limits), default=1)
     if builds and not obstacles:
         obstacles += backend.obstacles(builds)
-        if not settings.force:
-            obstacles += build_obstacles.stopped_results(builds, states, present)
         if here and not settings.force:
             obstacles += build_obstacles.too_small(limits, min(jobs, len(here)), cores)
     estimates = {
@@ -146,77 +147,90 @@ def _is_built(state: PackageState) -> bool:
     return bool(state.output) and not derivations.local_checkout(state.package.variant)
 
 
-def _reason_to_skip(package: Package, settings: BuildSettings) -> str:
-    """Return why a package is not built, whatever is known of it; empty if it may be."""
-    checkout = derivations.local_checkout(package.variant)
+def _same_build(variant: Variant) -> Variant | None:
+    """Return the variant that is the same build under another name."""
+    return None if derivations.local_checkout(variant) else variant.same_build_as
+
+
+def _reason_to_skip(package: Package, settings: BuildSettings, covered: Collection[str]) -> str:
+    """Return why a package is not built, whatever is known of it; empty if it may be.
+
+    `covered`: ids of what is built, or asked for.
+    """
     if settings.force:
         return ""
     if package.impossible:
         return f"impossible-host: {package.impossible}"
-    if same := _same_build(package.variant):
-        return same
+    if (twin := _same_build(package.variant)) and twin.id in covered:
+        return _twin_text(twin)
     for name, place in package.untaken_hashes:
         # A failed build tells the hashes of what Nix fetches while it builds: --fix-hashes.
-        is_taken = checkout if name == CUDA_PACKAGES_SOURCE else settings.fix_hashes
-        if not is_taken:
+        is_checkout = name == CUDA_PACKAGES_SOURCE
+        checkout = is_checkout and derivations.local_checkout(package.variant)
+        if not (checkout or (settings.fix_hashes and not is_checkout)):
             return f"matrix.toml: {place} has no hash yet; `invoke prefetch --only {name}` takes it"
     return ""
 
 
-def _same_build(variant: Variant) -> str:
-    """Return which other variant is the same build; empty for none."""
-    twin = variant.same_build_as
-    if twin is None or derivations.local_checkout(variant):
-        return ""
+def _twin_text(twin: Variant) -> str:
     return f"the same build as {twin.id}, unless {CUDA_PACKAGES_VARIABLE} names others"
 
 
-def decide(
+def decide(  # noqa: PLR0913 - all that decides
     state: PackageState,
     backend: BuildBackend,
     derivation: Derivation | None,
     present: Collection[str],
+    *,
     torch: Step | None,
+    skip: str,
 ) -> tuple[BuildAction, str]:
     """Return what becomes of a package, and why.
 
-    `present`: outputs that the store has. `torch`: the step of the variant of a companion.
+    `present`: outputs that the store has. `torch`: the step of the variant of a companion. `skip`:
+    why it is not built, whatever is known of it.
     """
     package, settings = state.package, backend.settings
     checkout = derivations.local_checkout(package.variant)
     if _is_built(state):
         return BuildAction.CURRENT, "the store has the current recipe's result"
-    if reason := _reason_to_skip(package, settings):
-        return BuildAction.SKIPPED, reason
+    if skip:
+        return BuildAction.SKIPPED, skip
     if torch and torch.action in {BuildAction.SKIPPED, BuildAction.FAILED}:
         return torch.action, f"{torch.package.id} {torch.action}, and this needs it"
     if derivation and derivation.output in present and not checkout:
+        if state.stopped_by and not settings.force:
+            what = f"its build was stopped ({state.stopped_by}), but the store has the result"
+            return BuildAction.FAILED, f"{what}: {store.delete_command(derivation.output)}"
         return BuildAction.BUILD, "in the store already, only the link is missing"
     failed, again = state.fails_again, settings.retry or settings.force or settings.keep_failed
     if failed and not (again or (settings.fix_hashes and failed.cause == HASH_MISMATCH)):
         return BuildAction.FAILED, f"would fail again ({failed.cause or 'compiler error'})"
-    system, unable = derivation.system if derivation else package.platform, ""
-    if system not in backend.host.systems:
-        unable = f"wrong platform: this machine builds no {system}; --builders names others"
-    elif not settings.force:
-        unable = build_obstacles.wrong_cpu(package.variant)
+    unable = _unable(package, derivation.system if derivation else package.platform, backend)
     if unable and not settings.builders:
         return BuildAction.SKIPPED, unable
     reason = "the result is of another recipe" if state.link else "not built yet"
     if checkout:
-        reason = f"with the CUDA packages of {checkout}"
+        reason = f"with the CUDA packages of {checkout}; the result is not for publishing"
     return BuildAction.REMOTE if unable else BuildAction.BUILD, reason
 
 
+def _unable(package: Package, system: str, backend: BuildBackend) -> str:
+    """Return why this machine cannot build a package for a platform; empty if it can."""
+    if system not in backend.host.systems:
+        return f"wrong platform: this machine builds no {system}; --builders names others"
+    return "" if backend.settings.force else build_obstacles.wrong_cpu(package.variant)
+
+
 def _evaluated(
-    packages: Sequence[Package], backend: BuildBackend
+    packages: Sequence[Package], settings: BuildSettings
 ) -> tuple[DerivationSet, list[str]]:
     """Return the derivations of packages, none without Nix, and a note if a pin is unreachable.
 
     Raises ToolError; in a dry run not for a pin that is unreachable.
     """
-    settings, nothing = backend.settings, DerivationSet({}, {})
-    if not (packages and process.which(store.NIX_INSTANTIATE)):
+    nothing = DerivationSet({}, {})
+    if not process.which(store.NIX_INSTANTIATE):
         return nothing, []
     try:
         return derivations.evaluate(settings.root, packages), []
@@ -232,28 +246,22 @@ def _notes(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
         number = f"{counted(len(ids), 'package')} failed, and the recipe is the same"
         yield f"{number}: `invoke diagnose {ids[0]}` says why, --retry builds again"
     builds = [step for step in steps if step.is_build]
-    for step in builds:  # with --force
-        if step.is_variant and (same := _same_build(step.package.variant)):
-            yield f"{step.package.id}: {same}"
-    checkouts = grouped(
-        (derivations.local_checkout(step.package.variant), step.package.id) for step in builds
-    )
-    for path, ids in checkouts.items():
-        if path:
-            packages = f"CUDA packages of {CUDA_PACKAGES_VARIABLE}={path}"
-            yield f"{some(ids)}: {packages}; the result is not for publishing"
+    for step in builds:
+        if step.is_variant and (twin := _same_build(step.package.variant)):
+            yield f"{step.package.id}: {_twin_text(twin)}"
     yield from build_obstacles.cache_notes(builds, backend)
     paths = [step.derivation.drv_path for step in builds if step.derivation]
     if backend.settings.dry_run and paths and (missing := store.missing_paths(paths)):
-        yield work_of_nix(missing)
+        magma = max(step.package.variant.build.magma_core_hours for step in builds)
+        yield work_of_nix(missing, magma)
 
 
-def work_of_nix(missing: MissingPaths) -> str:
-    """Return how much Nix itself would do."""
+def work_of_nix(missing: MissingPaths, magma: float) -> str:
+    """Return how much Nix itself would do. `magma`: estimated core hours of MAGMA."""
     text = f"Nix builds {counted(len(missing.built), 'derivation')} and fetches {missing.fetched}"
     names = [name for name in _BEFORE_TORCH if any(f"-{name}-" in path for path in missing.built)]
     if names:
-        text += f"; {' and '.join(names)} are compiled before PyTorch, which takes longer than"
-        text += " the hours here: MAGMA about 13 core hours (estimate: Flox needs 20 to 30 minutes"
-        text += " on 32 cores for one GPU architecture)"
+        text += f"; {' and '.join(names)} are compiled before PyTorch, which the hours here lack"
+    if magma and "magma" in names:
+        text += f": MAGMA takes about {magma:g} core hours (estimate of matrix.toml)"
     return text

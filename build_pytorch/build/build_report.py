@@ -1,18 +1,32 @@
-"""What a run of builds prints: its plan, its outcomes, and both as JSON."""
+"""What a run of builds prints: its plan, its progress, its outcomes, and the JSON of it."""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from build_pytorch.base.console import Screen, clock, counted, folded, grouped, some, visible
+from build_pytorch.base.console import (
+    Clock,
+    Screen,
+    clock,
+    counted,
+    folded,
+    grouped,
+    some,
+    visible,
+)
 from build_pytorch.base.errors import BuildPytorchError, NothingToBuildError
 from build_pytorch.build.backends import BuildAction
-from build_pytorch.build.build_attempt import BuildOutcome, BuildState
+from build_pytorch.build.build_attempt import BuildAttempt, BuildOutcome, BuildState
 from build_pytorch.build.build_plan import BuildPlan
+from build_pytorch.build.log_reader import BEFORE
+from build_pytorch.build.usual_times import UsualTime
 
 _COLOURS: Final = {"build": "green", "built": "green", "skipped": "yellow", "failed": "red"}
+_QUIET: Final = 300.0  #: seconds without news after which a line of progress is repeated
 
 
 def refusal(plan: BuildPlan) -> BuildPytorchError | None:
@@ -44,6 +58,42 @@ def show_plan(screen: Screen, plan: BuildPlan, *, verbose: bool) -> None:
         ids = {step.package.id: texts.get(step.name, "unknown time") for step in plan.builds}
         for text, names in grouped((text, name) for name, text in ids.items()).items():
             screen.fold("  ", f"{text}: {some(names)}", indent=6)
+
+
+class BuildDisplay:
+    """Shows running builds on a screen, in lines that stay. `usual`: times by name of the step."""
+
+    def __init__(
+        self, screen: Screen, usual: Mapping[str, UsualTime], now: Clock = time.monotonic
+    ) -> None:
+        self.screen = screen
+        self.usual = usual
+        self.now = now
+        self._shown: dict[str, tuple[str, int, float]] = {}
+        """Phase, tenth of the steps and time of the last line, by attempt."""
+
+    def say(self, text: str) -> None:
+        """Print lines, with control characters escaped. Builds go on without a terminal."""
+        with contextlib.suppress(OSError):
+            self.screen.line(text.expandtabs())
+
+    def show(self, attempts: Iterable[BuildAttempt]) -> None:
+        """Print a line for a new phase, another tenth of the steps, or a long time without."""
+        now = self.now()
+        for attempt in attempts:
+            reader, usual = attempt.reader, self.usual.get(attempt.step.name)
+            waiting = f"dependencies: {reader.dependency}" if reader.dependency else "waiting"
+            phase = reader.phase if reader.phase not in BEFORE else waiting
+            tenth = 10 * reader.done // reader.total if reader.total else 0
+            before, shown_tenth, when = self._shown.setdefault(attempt.id, ("waiting", 0, now))
+            if (phase, tenth) == (before, shown_tenth) and now - when < _QUIET:
+                continue
+            self._shown[attempt.id] = (phase, tenth, now)
+            steps = f" step {reader.done:,} of {reader.total:,}" if reader.total else ""
+            line = f"{attempt.step.package.id}: {phase}{steps}, {clock(attempt.seconds)}"
+            if usual and usual.builds:
+                line += f", {usual.source} took {clock(usual.seconds)}"
+            self.say(line)
 
 
 def show_outcomes(screen: Screen, plan: BuildPlan, outcomes: Mapping[str, BuildOutcome]) -> None:

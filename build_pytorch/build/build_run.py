@@ -12,7 +12,6 @@ import itertools
 import shlex
 import signal
 from collections.abc import Sequence
-from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
@@ -20,22 +19,14 @@ from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import BuildPytorchError, WriteError
 from build_pytorch.build.backends import Step
 from build_pytorch.build.build_attempt import BuildAttempt, BuildOutcome, BuildState, sentence
-from build_pytorch.build.build_display import BuildDisplay
 from build_pytorch.build.build_plan import BuildPlan
+from build_pytorch.build.build_report import BuildDisplay
 from build_pytorch.build.log_rules import HASH_MISMATCH, OUT_OF_MEMORY
 from build_pytorch.build.usual_times import group_of
 from build_pytorch.results import evidence, ledger
 from build_pytorch.results.ledger import Event
 
 _TICK: Final = 0.25  #: seconds between two updates of the display; events end the wait earlier
-
-
-class RunState(IntEnum):
-    """What a run does; each signal leads to the next state."""
-
-    BUILDING = 0
-    ENDING = 1  #: no build begins, and those that run are stopped politely
-    KILLING = 2  #: those that run are killed
 
 
 class BuildRun:
@@ -54,7 +45,7 @@ class BuildRun:
         self._had_no_memory: set[str] = set()  #: names of steps that were tried again
         self._running: dict[BuildAttempt, asyncio.Task[None]] = {}
         self._numbers = itertools.count(1)
-        self._state = RunState.BUILDING
+        self._signals = 0  #: after the first no build begins, the second kills those that run
         self._news = asyncio.Event()
 
     def run(self) -> list[BuildOutcome]:
@@ -84,7 +75,7 @@ class BuildRun:
                         del self._running[attempt]
                         task.result()
                 self._display.show(list(self._running))
-                if self._state is RunState.KILLING:
+                if self._signals > 1:
                     break
         finally:
             for attempt in self._running:
@@ -93,10 +84,10 @@ class BuildRun:
         return [self.outcomes[step.name] for step in self.plan.builds]
 
     def _on_signal(self, number: int) -> None:
-        self._state = RunState(min(self._state + 1, RunState.KILLING))
+        self._signals += 1
         self.ended_by = self.ended_by or number
         self._news.set()
-        if self._state is RunState.ENDING:
+        if self._signals == 1:
             self._say("stopping the builds; a second signal kills them")
             self._give_up(self._waiting, "the run was ended")
             self._stop_all()
@@ -124,7 +115,7 @@ class BuildRun:
         command = self.plan.backend.command(step, self._cores)
         attempt = BuildAttempt(self.settings.root, step, command, next(self._numbers))
         self._say(f"$ {shlex.join(command.argv)}")
-        self._record(attempt.started_event(self.plan.backend.name, self._cores))
+        self._record(attempt.event("started"))
         task = asyncio.create_task(self._build(attempt, self._cores))
         task.add_done_callback(lambda _: self._news.set())
         self._running[attempt] = task
@@ -163,15 +154,15 @@ class BuildRun:
 
     def _is_tried_again(self, outcome: BuildOutcome, cores: int) -> bool:
         """Put back a step that had not enough memory: once, with half the compile jobs."""
-        step, rule = outcome.step, outcome.rule
-        is_first = step.name not in self._had_no_memory and self._state is RunState.BUILDING
-        if not rule or rule.id != OUT_OF_MEMORY or not is_first or cores == 1:
+        step = outcome.step
+        is_first = step.name not in self._had_no_memory and not self._signals
+        if outcome.cause != OUT_OF_MEMORY or not is_first or cores == 1:
             return False
         self._had_no_memory.add(step.name)
         self._cores = min(self._cores, cores // 2)  # also for the others, which take as much
         self._waiting.insert(0, step)
-        how = f"once more with {self._cores} cores instead of {cores}"
-        self._say(f"{step.package.id}: {rule.meaning}; {how} (log: {outcome.log})")
+        how = f"once more with {self._cores} cores instead of {cores} (log: {outcome.log})"
+        self._say(f"{step.package.id}: not enough memory ({outcome.message}); {how}")
         return True
 
     def _drop_hopeless(self, outcome: BuildOutcome) -> None:

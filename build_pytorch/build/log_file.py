@@ -19,14 +19,13 @@ from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build.log_reader import LogDiagnosis, LogReader
 from build_pytorch.matrix.model import Package
 
-_CHUNK: Final = 1 << 20
+_CHUNK: Final = 1 << 20  #: bytes; the package of a log is searched in the first ones
 _GZIP: Final = b"\x1f\x8b\x08"
-_HEAD: Final = 4 << 20  #: bytes of lines in which the package is searched
 
 
-def diagnose(lines: Iterable[bytes], package: Package | None) -> LogDiagnosis:
+def diagnose(lines: Iterable[bytes], package: Package | None, log: str = "LOG") -> LogDiagnosis:
     """Read a log. Never raises for what the log says."""
-    reader = LogReader(package)
+    reader = LogReader(package, log)
     for raw in lines:
         for _ in reader.read(raw):
             pass
@@ -36,19 +35,13 @@ def diagnose(lines: Iterable[bytes], package: Package | None) -> LogDiagnosis:
 def diagnose_file(name: str, packages: Iterable[Package], package: Package | None) -> LogDiagnosis:
     """Read the log in a file, or on standard input for `-`.
 
-    Without a `package` it is of the one of `packages` that its first lines name. Raises
+    Without a `package` it is of the one of `packages` that its beginning names. Raises
     BuildPytorchError for a file that cannot be read.
     """
-    lines = split_lines(_chunks(name), _CHUNK)
-    head: list[bytes] = []
-    size = 0
-    for line in lines:
-        head.append(line)
-        size += len(line)
-        if size > _HEAD:
-            break
+    chunks = _chunks(name)
+    head = next(chunks, b"")
     package = package or named_package(packages, head)
-    return diagnose(itertools.chain(head, lines), package)
+    return diagnose(split_lines(itertools.chain([head], chunks), _CHUNK), package, name)
 
 
 def split_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:
@@ -89,11 +82,10 @@ def _limit(size: int) -> None:
         raise OSError(errno.EFBIG, f"larger than {files.LARGEST_LOG >> 20} MiB")
 
 
-def named_package(packages: Iterable[Package], head: Iterable[bytes]) -> Package | None:
-    """Return the package that the first lines of a log name, if they name exactly one.
+def named_package(packages: Iterable[Package], head: bytes) -> Package | None:
+    """Return the package that the beginning of a log names, if they name exactly one.
 
-    Packages of several releases may have one name. A companion names its variant too, which is
-    meant only where the log builds it.
+    Packages of several releases may have one name. A companion names its variant too.
     """
     pairs = []
     for package in packages:
@@ -103,15 +95,10 @@ def named_package(packages: Iterable[Package], head: Iterable[bytes]) -> Package
             pairs.append((title, package))
     by_name = grouped(pairs)
     names = "|".join(map(re.escape, sorted(by_name, key=len, reverse=True)))
-    pattern = re.compile(rf"(?<![\w.])(?:{names})(?![A-Za-z0-9_])".encode())
-    found, built = set(), set()
-    for line in head:
-        if b"-" in line and (here := {match[0].decode() for match in pattern.finditer(line)}):
-            found |= here
-            built |= here if b"building '" in line else set()
-    of_companions = {n for n in found if by_name[n][0].companion}
-    meant = found - of_companions if built - of_companions or not of_companions else of_companions
-    candidates = [{package.path for package in by_name[name]} for name in meant]
-    common = set.intersection(*candidates) if candidates else set()
-    paths = {package.path: package for name in meant for package in by_name[name]}
-    return paths[common.pop()] if len(common) == 1 else None
+    pattern = re.compile(rf"(?<![\w.])(?:{names})(?![A-Za-z0-9_])")
+    words = {*head.split(), *re.findall(rb"(?m)^\S+ \S+ for \S+$", head)}  # each once: it is slow
+    found = set(pattern.findall(b"\n".join(words).decode(errors="replace")))
+    of_companions = {name for name in found if by_name[name][0].companion}
+    candidates = [by_name[name] for name in of_companions or found]
+    common = [p for p in candidates[0] if all(p in c for c in candidates)] if candidates else []
+    return common[0] if len({package.path for package in common}) == 1 else None

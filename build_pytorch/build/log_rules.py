@@ -50,18 +50,18 @@ RULES: Final = msgspec.toml.decode(
 )["rule"]
 RULES_BY_ID: Final = {rule.id: rule for rule in RULES}
 
-_Candidates = tuple[tuple[LogRule, tuple[re.Pattern[str], ...]], ...]
+_Candidates = list[tuple[LogRule, list[re.Pattern[str]]]]
 """Rules with their compiled patterns."""
 
 
 def _candidates(*, stops: bool, messages: bool) -> _Candidates:
     """Return the rules with patterns of messages of CMake, which begin with `^CMake `, or lines."""
-    found = []
+    found: _Candidates = []
     for rule in RULES:
         patterns = [p for p in rule.patterns if p.startswith("^CMake ") == messages]
         if patterns and rule.stops == stops:
-            found.append((rule, tuple(map(re.compile, patterns))))
-    return tuple(found)
+            found.append((rule, [re.compile(pattern) for pattern in patterns]))
+    return found
 
 
 _CANDIDATES: Final = {
@@ -70,68 +70,68 @@ _CANDIDATES: Final = {
     for messages in (True, False)
 }
 _NEEDS: Final = [(rule.id, re.compile(need)) for rule in RULES for need in rule.needs]
-_STOP_HINTS: Final = tuple({hint: 0 for rule in RULES if rule.stops for hint in rule.hints})
 QUOTES: Final = re.compile(
     r"^\s*\d*\s+\| |: (?:warning|note): |^warning: | warning #\d|^\[ +\w+ +\] "
 )
 """Lines that quote: source lines and warnings of compilers, warnings of Nix, test names."""
-WANTS_CUDA: Final = re.compile(
+_WANTS_CUDA: Final = re.compile(
     r"Could NOT find CUDA \(|PyTorch: CUDA |Not compiling with CUDA|\bUSE_CUDA=1\b"
     r"|\bTORCH_CUDA_ARCH_LIST="
 )
 """Lines that show that a build without a known variant was meant to be for a GPU."""
-
-
-def may_stop(text: str) -> bool:
-    """Whether a line may match a rule that stops builds. Takes a microsecond."""
-    return any(hint in text for hint in _STOP_HINTS)
+_STOP_HINTS: Final = {hint for rule in RULES if rule.stops for hint in rule.hints}
+_HINTS: Final = ("CMake ", "CUDA", *sorted(_STOP_HINTS))
+"""A line that none of them is in matches no rule that stops builds."""
 
 
 class LogMatcher:
     """Finds the rule that a line of one build's log matches.
 
-    Without a `variant` rules that compare with it do not match; those for GPU variants do.
+    Without a `variant` rules that compare with it do not match. Those for GPU variants do, but for
+    rules that stop builds only after a line that shows that the build was meant to be for a GPU.
     """
 
     def __init__(self, variant: Variant | None) -> None:
         self.variant = variant
-        self._kind = variant.group.kind if variant else "gpu"
-        self._needed: set[str] = set()  #: ids of rules whose `needs` were seen
+        self._kind = variant.group.kind if variant else ""
+        self._seen: set[str] = set()  #: ids of rules whose `needs` were seen
 
     def stop(self, text: str, part: BuildPart) -> LogRule | None:
         """Return the first rule that stops builds and that a line or message matches, or None."""
-        self._needed.update(rule_id for rule_id, need in _NEEDS if need.search(text))
-        return self._first(text, part, stops=True)
+        if not any(hint in text for hint in _HINTS):
+            return None
+        if not self._kind and _WANTS_CUDA.search(text):
+            self._kind = "gpu"
+        self._seen.update(rule_id for rule_id, need in _NEEDS if need.search(text))
+        return self._first(text, part, self._kind, stops=True)
 
     def failure(self, text: str, part: BuildPart) -> LogRule | None:
         """Return the first other rule that a line or a message matches, or None."""
-        return self._first(text, part, stops=False)
+        return self._first(text, part, self._kind or "gpu", stops=False)
 
-    def _first(self, text: str, part: BuildPart, *, stops: bool) -> LogRule | None:
+    def _first(self, text: str, part: BuildPart, kind: str, *, stops: bool) -> LogRule | None:
         """Return the first rule. A message of CMake, written as one line, has no part."""
         is_message = text.startswith("CMake ")
         is_quoted = not is_message and bool(QUOTES.search(text))
         for rule, patterns in _CANDIDATES[stops, is_message]:
+            if len(rule.kinds) == 1 and kind not in rule.kinds:
+                continue
             if not is_message and (
                 rule.when not in {"", part}
                 or rule.quoted < is_quoted
                 or not any(hint in text for hint in rule.hints)
             ):
                 continue
-            found = filter(None, (pattern.search(text) for pattern in patterns))
-            if self._can_match(rule) and any(self._counts(rule, match) for match in found):
+            if rule.needs and rule.id not in self._seen:
+                continue
+            if any(self._counts(rule, pattern.search(text)) for pattern in patterns):
                 return rule
         return None
 
-    def _can_match(self, rule: LogRule) -> bool:
-        is_ready = not rule.needs or rule.id in self._needed
-        is_comparable = self.variant is not None or not rule.differs
-        return is_ready and is_comparable and self._kind in rule.kinds
-
-    def _counts(self, rule: LogRule, match: re.Match[str]) -> bool:
-        if self.variant is None or not rule.differs:
-            return True
-        return _differs(rule.differs, match[1], self.variant)
+    def _counts(self, rule: LogRule, match: re.Match[str] | None) -> bool:
+        if not rule.differs or match is None:
+            return match is not None
+        return self.variant is not None and _differs(rule.differs, match[1], self.variant)
 
 
 def _differs(what: str, text: str, variant: Variant) -> bool:

@@ -8,14 +8,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base.console import clock
+from build_pytorch.base.console import grouped
 from build_pytorch.build.backends import Step
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.results.ledger import HOST, Event, subject_of
 
 _LAST: Final = 3  #: builds of a kind that count
-_SHORT: Final = 60.0  #: seconds; a shorter build without steps only found its result
-_LONGEST: Final = 1e8  #: seconds; a longer build in the ledger is a mistake
+_SHORT: Final = 60.0  #: seconds; a shorter build only found its result
 _SOURCES: Final = (
     "estimate of matrix.toml",
     "the last of its kind",
@@ -34,11 +33,6 @@ class UsualTime(Struct, frozen=True):
     def source(self) -> str:
         """What the seconds come from."""
         return _SOURCES[self.builds]
-
-    @property
-    def text(self) -> str:
-        """Such as `the last three of its kind took 2:41:00`; empty for an estimate."""
-        return f"{self.source} took {clock(self.seconds)}" if self.builds else ""
 
 
 def group_of(variant: Variant) -> tuple[str, str]:
@@ -60,21 +54,17 @@ def usual_times(
 ) -> dict[str, UsualTime]:
     """Return how long steps take, by name; what was never built and has no estimate is left out.
 
-    Builds of this machine count, by release, group and companion. `estimates`: seconds by name.
+    Builds of this machine count, by release, group and companion. `events` are in their order,
+    `estimates` seconds by name.
     """
     kinds = {subject_of(package): _kind_of(package) for package in packages}
-    built: dict[object, list[float]] = {}
-    for event in sorted(filter(_is_whole, events), key=lambda event: event.at):
-        built.setdefault(kinds.get(event.subject), []).append(event.seconds)
+    built = grouped(
+        (kinds.get(event.subject), event.seconds)
+        for event in events
+        if event.outcome == "built" and event.host in {"", HOST} and event.seconds >= _SHORT
+    )
     found = {name: UsualTime(seconds) for name, seconds in estimates.items()}
     for step in steps:
         if last := built.get(_kind_of(step.package), [])[-_LAST:]:
             found[step.name] = UsualTime(statistics.median(last), len(last))
     return found
-
-
-def _is_whole(event: Event) -> bool:
-    """Whether a package was built here, and not only found."""
-    is_long = bool(event.steps) or ("+" in event.variant and event.seconds > _SHORT)
-    is_here = event.host in {"", HOST}
-    return event.outcome == "built" and is_here and is_long and 1 <= event.seconds < _LONGEST

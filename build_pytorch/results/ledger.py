@@ -69,10 +69,6 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
     host: str = ""  #: the machine that wrote the line; `append` fills it in
     # A build that started; the line that ends it has the same `attempt`. A killed run leaves none.
     attempt: str = ""
-    backend: str = ""
-    derivation: str = ""
-    log: str = ""  #: path below the root
-    cores: int = 0
     # A build that ended, or a test. A comparison failed if the result is slower.
     outcome: BuildEnd | TestOutcome | None = None
     seconds: float = 0.0
@@ -80,7 +76,6 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cause: str = ""  #: id of the log rule that names the failure
     message: str = ""
     fails_again: bool = False  #: the fault is in the recipe
-    steps: int = 0  #: of ninja
     where: str = ""  #: the remote builder; empty for this machine
     cache_hits: int = 0  #: objects that came from the compiler cache
     cache_misses: int = 0  #: objects that a build with a compiler cache compiled
