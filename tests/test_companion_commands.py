@@ -49,9 +49,23 @@ def test_the_digest_of_a_companion_covers_the_recipe_of_its_variant(
 # --- publish: decisions ---
 
 
-@pytest.mark.parametrize(("sent", "wanted"), [({"cpu-avx2"}, "publish"), ((), "refused")])
-def test_a_companion_is_published_after_its_pytorch_only(
-    matrix: Matrix, sent: Collection[str], wanted: str
+OWN_TORCH = "/nix/store/0-python3.13-pytorch210-python313-cpu-avx2-2.10.0"
+OTHER_TORCH = "/nix/store/1-python3.13-torch-2.9.1"
+NOT_SENT = "its PyTorch is not published, and its closure has it: `invoke publish cpu-avx2,"
+
+
+@pytest.mark.parametrize(
+    ("sent", "closure", "wanted"),
+    [
+        ({"cpu-avx2"}, [OWN_TORCH], ("publish", "tested")),
+        ((), [OWN_TORCH], ("refused", f"{NOT_SENT}{ID}`")),
+        ({"cpu-avx2"}, [OWN_TORCH, OTHER_TORCH], ("refused", "several PyTorch: ")),
+        ({"cpu-avx2"}, [OTHER_TORCH], ("refused", "no pytorch210-python313-cpu-avx2-2.10.0; ")),
+        ({"cpu-avx2"}, [], ("refused", "no pytorch210-python313-cpu-avx2-2.10.0; ")),
+    ],
+)
+def test_a_companion_is_published_after_its_pytorch_which_alone_is_in_its_closure(
+    matrix: Matrix, sent: Collection[str], closure: list[str], wanted: tuple[str, str]
 ) -> None:
     package = companion(matrix)
     tested = ledger.event_of(
@@ -60,10 +74,9 @@ def test_a_companion_is_published_after_its_pytorch_only(
     state = PackageState(
         package=package, digest="sha256:0", link="/nix/store/x", origin="sha256:0", events=(tested,)
     )
-    row = decide(state, Publishing(organization="acme", system=package.platform), sent)
-    assert (row.variant, row.package, row.action) == (ID, VISION, wanted)
-    why = f"its PyTorch is not published, and its closure has it: `invoke publish cpu-avx2,{ID}`"
-    assert row.reason == (why if wanted == "refused" else "tested")
+    row = decide(state, Publishing(organization="acme", system=package.platform), sent, closure)
+    assert (row.variant, row.action) == (ID, wanted[0])
+    assert wanted[1] in row.reason
 
 
 # --- publish: the command ---

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Final, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from build_pytorch.base import files
 from build_pytorch.base.process_stream import run_tail
+from build_pytorch.inspect.closure import check_torch
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_VARIABLE
 from build_pytorch.matrix.tables import environment_of
-from build_pytorch.nix import derivations
+from build_pytorch.nix import derivations, store
 from build_pytorch.results import ledger
 from build_pytorch.results.package_state import Mark, PackageState, package_states
 
@@ -40,11 +39,8 @@ class Publication(Struct, frozen=True, kw_only=True):
     """What becomes of one package, and why."""
 
     variant: str  #: id of the package
-    package: str
     action: Literal["publish", "published", "already", "refused", "failed"]
     reason: str
-    output: str
-    digest: str  #: of the recipe, to which the evidence belongs
 
 
 def this_system() -> str:
@@ -52,11 +48,16 @@ def this_system() -> str:
     return f"{platform.machine()}-{platform.system().lower()}"
 
 
-def decide(state: PackageState, how: Publishing, sent: Collection[str]) -> Publication:
-    """Decide what becomes of a package. `sent`: ids of variants that are in the catalog by then."""
+def decide(
+    state: PackageState, how: Publishing, sent: Collection[str], closure: Sequence[str] = ()
+) -> Publication:
+    """Decide what becomes of a package.
+
+    `sent`: ids of variants that are in the catalog by then. `closure`: store paths of a companion.
+    """
     package, missing = state.package, state.missing_evidence
     action: Literal["publish", "already", "refused"] = "refused"
-    if reason := _obstacle(state, how.system):
+    if reason := _obstacle(state, how.system, closure):
         pass
     elif how.organization in state.organizations:
         action, reason = "already", f"published to {how.organization or 'yourself'}"
@@ -67,26 +68,26 @@ def decide(state: PackageState, how: Publishing, sent: Collection[str]) -> Publi
         reason = f"its PyTorch is not published, and its closure has it: {both}"
     else:
         action, reason = "publish", f"without evidence: {missing}" if missing else "tested"
-    return Publication(
-        variant=package.id, package=package.package, action=action, reason=reason,
-        output=state.output, digest=state.digest,
-    )  # fmt: skip
+    return Publication(variant=package.id, action=action, reason=reason)
 
 
-def _obstacle(state: PackageState, system: str) -> str:
+def _obstacle(state: PackageState, system: str, closure: Sequence[str]) -> str:
     """Return why a result could not be published, whatever the evidence; empty if it could."""
-    package = state.package
+    package, build = state.package, f"`invoke build {state.package.id}`"
     if state.built is Mark.UNKNOWN:
-        return f"no record of the recipe it was built from; `invoke build {package.id}`"
+        return f"no record of the recipe it was built from; {build}"
     if not state.output:
-        return f"not built for this recipe; `invoke build {package.id}`"
+        return f"not built for this recipe; {build}"
     if checkout := derivations.local_checkout(package.variant):
-        fix = f"unset {CUDA_PACKAGES_VARIABLE} and `invoke build {package.id}`"
+        fix = f"unset {CUDA_PACKAGES_VARIABLE} and {build}"
         return f"its CUDA packages come from {checkout}, which nobody else has; {fix}"
-    wanted = package.platform
-    if wanted not in {this_system(), system}:
-        here = f"Flox here publishes for {this_system()}"
-        return f"is for {wanted}, and {here}; publish it there, or with --system {wanted}"
+    if package.platform not in {this_system(), system}:
+        here = f"is for {package.platform}, and Flox here publishes for {this_system()}"
+        return f"{here}; publish it there, or with --system {package.platform}"
+    names = [Path(path).name.partition("-")[2] for path in closure]
+    if package is not package.variant:
+        for wrong in check_torch(package.variant, names):
+            return f"its closure has {wrong.found}, and not {wrong.expected}; {build}"
     return ""
 
 
@@ -103,16 +104,17 @@ def publish(
     `say` prints what happens. Raises ToolError without Flox, WriteError where another run builds or
     publishes here.
     """
-    sent, rows = set(), []
+    rows = []
     with contextlib.nullcontext() if dry_run else ledger.only_run(root):
         states = package_states(root, [*packages, *(package.variant for package in packages)])
-        for id_, state in states.items():
-            if how.organization in state.organizations:
-                sent.add(id_)
+        sent = {id_ for id_, state in states.items() if how.organization in state.organizations}
         for package in packages:
-            row = decide(states[package.id], how, sent)
+            state = states[package.id]
+            is_companion = package is not package.variant and state.output
+            closure = store.requisites(state.output) if is_companion else []
+            row = decide(state, how, sent, closure)
             if row.action == "publish" and not dry_run:
-                row = _run_flox(row, states[package.id], root, how, say)
+                row = _run_flox(state, root, how, say)
             if row.action in {"publish", "published"}:
                 sent.add(package.id)
             rows.append(row)
@@ -120,11 +122,7 @@ def publish(
 
 
 def _run_flox(
-    row: Publication,
-    state: PackageState,
-    root: Path,
-    how: Publishing,
-    say: Callable[[str], None],
+    state: PackageState, root: Path, how: Publishing, say: Callable[[str], None]
 ) -> Publication:
     """Publish a package and record it. Raises WriteError."""
     package, folder = state.package, environment_of(state.package.folder)
@@ -134,14 +132,10 @@ def _run_flox(
     argv += [] if package.platform == this_system() else ["--system", package.platform]
     argv.append(package.package)
     say(f"$ {' '.join(argv)}")
-    stamp = ledger.now().partition("+")[0].replace(":", "")
-    log = Path(ledger.LOGS, package.attribute, f"{stamp}-publish.log")
-    with files.write_errors(root / log), files.create_below(root, log) as file:
-        code, tail = asyncio.run(run_tail(argv, _TAIL, cwd=root, log=file))
+    code, tail = asyncio.run(run_tail(argv, _TAIL, cwd=root))
     if code:
-        lines = "".join(f"    {line}\n" for line in tail)
-        say(f"{lines}{package.id}: flox publish failed with exit code {code}; whole log: {log}")
-        return replace(row, action="failed", reason=f"exit code {code}; {log}")
+        say("".join(f"    {line}\n" for line in tail) + f"{package.id}: exit code {code}")
+        return Publication(variant=package.id, action="failed", reason=f"exit code {code}")
     event = ledger.event_of(
         package,
         "published",
@@ -152,4 +146,4 @@ def _run_flox(
     )
     ledger.append(root, event)
     say(f"{package.id}: published")
-    return replace(row, action="published")
+    return Publication(variant=package.id, action="published", reason="")
