@@ -19,7 +19,7 @@ from build_pytorch.build.backends import BuildBackend, Step
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.matrix.tables import Build
-from build_pytorch.nix import derivations, store
+from build_pytorch.nix import store
 from build_pytorch.nix.store import NixSettings
 from build_pytorch.results import artefacts
 from build_pytorch.smoke import script
@@ -27,13 +27,12 @@ from build_pytorch.verify import verification
 
 
 def of_recipes(matrix: Matrix, packages: Sequence[Package], *, force: bool) -> Iterator[str]:
-    """Yield taken names of links, unreadable checkouts, and recipes with errors."""
+    """Yield taken names of links, and recipes with errors."""
     for package in packages:
         link = artefacts.link(matrix.root, package)
         if link.exists() and not link.is_symlink():
             yield f"{link.name}: not a link; move it away, the result link needs this name"
     variants = list({package.variant.path: package.variant for package in packages}.values())
-    yield from derivations.unreadable_checkouts(variants)
     if force or not variants:
         return
     findings = verification.verify(matrix, matrix.root, variants=variants).findings

@@ -23,7 +23,7 @@ from build_pytorch.build.usual_times import UsualTime, group_of, usual_times
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE
 from build_pytorch.nix import derivations, store
-from build_pytorch.nix.derivations import Derivation, DerivationSet
+from build_pytorch.nix.derivations import Derivation
 from build_pytorch.nix.evaluation import UnreachablePinError
 from build_pytorch.nix.store import MissingPaths
 from build_pytorch.results import ledger
@@ -94,10 +94,17 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     rest = [p for p in wanted if not (skipped[p.id] or _is_built(states[p.id]))]
     obstacles = [missing] if missing else []
     obstacles += build_obstacles.of_recipes(matrix, rest, force=settings.force)
-    evaluated, notes = (DerivationSet({}, {}), []) if obstacles else _evaluated(rest, settings)
-    reasons = grouped((why, name) for name, why in evaluated.failures.items())
-    obstacles += [f"{some(names)}: {why}" for why, names in reasons.items()]
-    found = evaluated.derivations
+    found: dict[str, Derivation] = {}
+    notes: list[str] = []
+    try:
+        if not obstacles and process.which(store.NIX_INSTANTIATE):
+            found, failures = derivations.evaluate(settings.root, rest)
+            reasons = grouped((why, name) for name, why in failures.items())
+            obstacles += [f"{some(names)}: {why}" for why, names in reasons.items()]
+    except UnreachablePinError:
+        if not settings.dry_run:
+            raise
+        notes += ["derivations not evaluated: the pin cannot be reached from here"]
     present = store.valid_paths(sorted(derivation.output for derivation in found.values()))
     steps: dict[str, Step] = {}
     for package in wanted:
@@ -220,24 +227,6 @@ def _unable(package: Package, system: str, backend: BuildBackend) -> str:
     if system not in backend.host.systems:
         return f"wrong platform: this machine builds no {system}; --builders names others"
     return "" if backend.settings.force else build_obstacles.wrong_cpu(package.variant)
-
-
-def _evaluated(
-    packages: Sequence[Package], settings: BuildSettings
-) -> tuple[DerivationSet, list[str]]:
-    """Return the derivations of packages, none without Nix, and a note if a pin is unreachable.
-
-    Raises ToolError; in a dry run not for a pin that is unreachable.
-    """
-    nothing = DerivationSet({}, {})
-    if not process.which(store.NIX_INSTANTIATE):
-        return nothing, []
-    try:
-        return derivations.evaluate(settings.root, packages), []
-    except UnreachablePinError:
-        if not settings.dry_run:
-            raise
-    return nothing, ["derivations not evaluated: the pin cannot be reached from here"]
 
 
 def _notes(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:

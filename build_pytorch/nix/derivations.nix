@@ -2,6 +2,4 @@
 _: drv: {
   inherit (drv) drvPath system;
   outputs = builtins.listToAttrs (map (name: { inherit name; value = drv.${name}.outPath; }) drv.outputs);
-  features = drv.requiredSystemFeatures or [ ];
-  broken = drv.meta.broken or false;
 }

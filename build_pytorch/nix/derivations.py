@@ -6,7 +6,7 @@ The recipes are evaluated unchanged, as Flox and `nix-build` do.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,15 +14,11 @@ import msgspec
 
 from build_pytorch.base import files
 from build_pytorch.matrix.model import Package, Variant
-from build_pytorch.matrix.source_tables import CUDA_PACKAGES, CUDA_PACKAGES_VARIABLE
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES_VARIABLE
 from build_pytorch.nix import quoting
 from build_pytorch.nix.evaluation import Evaluation, Recipe, Scope
 
 _FACTS: Final = Path(__file__).resolve().with_name("derivations.nix")
-
-CHECKOUT_FOLDER = ".flox/pkgs"
-"""The folder of the files in the repository and in a checkout of it."""
-
 
 class Derivation(msgspec.Struct, frozen=True, rename="camel"):
     """What Nix would build for a recipe."""
@@ -30,9 +26,6 @@ class Derivation(msgspec.Struct, frozen=True, rename="camel"):
     drv_path: str
     outputs: dict[str, str]
     system: str
-    features: tuple[str, ...]
-    broken: bool = False
-    """meta.broken, which `flox publish` copies into the catalogue."""
 
     @property
     def output(self) -> str:
@@ -40,20 +33,16 @@ class Derivation(msgspec.Struct, frozen=True, rename="camel"):
         return self.outputs["out"] if "out" in self.outputs else next(iter(self.outputs.values()))
 
 
-class DerivationSet(msgspec.Struct, frozen=True):
-    """Derivations by attribute, and the error message of each package without one."""
+def evaluate(
+    root: Path, packages: Sequence[Package]
+) -> tuple[dict[str, Derivation], dict[str, str]]:
+    """Return the derivations of packages by attribute, and the errors of those without one.
 
-    derivations: dict[str, Derivation]
-    failures: dict[str, str]
-
-
-def evaluate(root: Path, packages: Sequence[Package]) -> DerivationSet:
-    """Return the derivations of packages, from one Nix process if all recipes evaluate.
-
-    Raises ToolError if Nix is missing or nixpkgs cannot be downloaded.
+    One Nix process evaluates all recipes without an error. Raises ToolError if Nix is missing or
+    nixpkgs cannot be downloaded.
     """
     if not packages:
-        return DerivationSet({}, {})
+        return {}, {}
     top = root.resolve()
     names = {package.path: package.attribute for package in packages}
     recipes = [
@@ -77,7 +66,7 @@ def evaluate(root: Path, packages: Sequence[Package]) -> DerivationSet:
         for path, result in results.items()
         if not result.facts
     }
-    return DerivationSet(found, failures)
+    return found, failures
 
 
 def local_checkout(variant: Variant) -> str:
@@ -85,24 +74,3 @@ def local_checkout(variant: Variant) -> str:
     packages = variant.packages_from
     is_read = packages is not None and not packages.is_copied
     return os.environ.get(CUDA_PACKAGES_VARIABLE, "") if is_read else ""
-
-
-def missing_files(folder: Path, variant: Variant) -> list[str]:
-    """Return the names of the files of packages that a folder does not have."""
-    cuda = variant.cuda
-    names = [cuda.package_file(package) for package in CUDA_PACKAGES] if cuda else []
-    return [name for name in names if not (folder / name).is_file()]
-
-
-def unreadable_checkouts(variants: Sequence[Variant]) -> Iterator[str]:
-    """Yield why the checkout that builds of variants would read cannot be read."""
-    for variant in variants:
-        path = local_checkout(variant)
-        if path and not Path(path).is_absolute():
-            yield f'{CUDA_PACKAGES_VARIABLE}: found "{path}"; allowed: an absolute path'
-            return
-        if path and (missing := missing_files(Path(path, CHECKOUT_FOLDER), variant)):
-            what = f"{path}/{CHECKOUT_FOLDER} has no {', '.join(missing)}"
-            fix = "name a checkout that has them, or unset the variable"
-            yield f"{CUDA_PACKAGES_VARIABLE}: {what}; {fix}"
-            return
