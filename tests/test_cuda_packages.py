@@ -201,15 +201,15 @@ def publish(world: World, env: dict[str, str]) -> str:
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("../build-cudatoolkit", 'found "../build-cudatoolkit"; allowed: an absolute path'),
-        ("/nowhere", "/nowhere/.flox/pkgs has no cudatoolkit-13_0.nix, cudnn-13_0.nix"),
+        ("../build-cudatoolkit", f"{VARIABLE}: ../build-cudatoolkit is not an absolute path"),
+        ("/nowhere", "'/nowhere/.flox/pkgs/cu"),
     ],
 )
 def test_c_a_wrong_path_is_an_obstacle(world: World, path: str, says: str) -> None:
     world.env[VARIABLE] = path
     done = world.build(WRAPPER)
     assert done.returncode == 2
-    assert f"{VARIABLE}: {says}" in " ".join(done.stderr.split())
+    assert says in " ".join(done.stderr.split())
 
 
 @pytest.mark.slow
