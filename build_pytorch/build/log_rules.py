@@ -9,7 +9,6 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from build_pytorch.base import digest
 from build_pytorch.base.versions import order
 from build_pytorch.matrix.model import Variant
 
@@ -152,27 +151,3 @@ def _differs(what: str, text: str, variant: Variant) -> bool:
         case "torch":  # without a suffix: of a candidate, a nightly, a build, a machine
             return order(text)[:3] != order(variant.release.torch.version)[:3]
     return True
-
-
-def reference_page() -> str:
-    """Return the reference page of the log rules, with its digest."""
-    lines = [
-        "# Log rules",
-        "",
-        "<!-- Generated from build_pytorch/build/log_rules.toml by `invoke phase5`.",
-        f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
-        "",
-        "A log rule is a pattern in a build log. `invoke diagnose LOG` prints the one that names",
-        "the failure, with its meaning and what to do ([how to](../how-to/read-a-log.md)).",
-        "[log_rules.toml](../../build_pytorch/build/log_rules.toml) has the meaning of each, and",
-        "sample lines.",
-    ]
-    titles = {
-        (True, False): "These stop a build, because its result would be wrong",
-        (False, False): "These name a failure, which would come again with the same recipe",
-        (False, True): "These are failures of the machine: a later run builds the recipe again",
-    }
-    for kind, title in titles.items():
-        names = [f"`{rule.id}`" for rule in RULES if (rule.stops, rule.machine) == kind]
-        lines += ["", f"{title}: {', '.join(names)}."]
-    return digest.seal("\n".join(lines) + "\n")

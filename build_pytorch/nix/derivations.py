@@ -20,6 +20,7 @@ from build_pytorch.nix.evaluation import Evaluation, Recipe, Scope
 
 _FACTS: Final = Path(__file__).resolve().with_name("derivations.nix")
 
+
 class Derivation(msgspec.Struct, frozen=True, rename="camel"):
     """What Nix would build for a recipe."""
 

@@ -1,10 +1,9 @@
-"""The reference pages about the program: checks, commands, log rules."""
+"""The reference pages about the program: checks and commands."""
 
 from __future__ import annotations
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import EXIT_CODES
-from build_pytorch.build import log_rules
 from build_pytorch.tasks.command import TASKS
 from build_pytorch.verify import check
 
@@ -14,10 +13,7 @@ def reference_pages() -> dict[str, str]:
 
     That of commands is left out where Python removes docstrings (-OO), of which it is made.
     """
-    pages = {
-        paths.CHECKS_DOC: check.reference_page(),
-        paths.LOG_RULES_DOC: log_rules.reference_page(),
-    }
+    pages = {paths.CHECKS_DOC: check.reference_page()}
     return (
         pages if commands_page.__doc__ is None else {**pages, paths.COMMANDS_DOC: commands_page()}
     )
