@@ -26,7 +26,7 @@ from world import Site, World, kill_session, prepared_project, wait_until
 
 from build_pytorch.base import digest
 from build_pytorch.base.files import TEMPORARY
-from build_pytorch.sources import move_checks, planned_change
+from build_pytorch.sources import fetchers, planned_change
 
 KILLED: Final = -9
 LAST: Final = 1 << 30  #: the number of a call that no run reaches
@@ -257,8 +257,7 @@ CHANGES: Final = {
 class Verified:
     """The result of a verification that finds nothing."""
 
-    exit_code, summary, findings, outcomes = 0, "", (), ()
-    severities: Final = Counter[str]()
+    exit_code, summary, strict_reason, findings, outcomes = 0, "", "", (), ()
 
 
 class ChangeKiller:
@@ -314,12 +313,10 @@ class ChangeKiller:
     def run_again(self) -> tuple[int, str]:
         """Run the command to its end. Return the exit code and what it says."""
         with contextlib.ExitStack() as patches:
-            for module in (planned_change,):
-                verified = mock.patch.object(module, "verify_planned", return_value=Verified)
-                patches.enter_context(verified)
-            for name in ("check_upstream", "fetch_changed"):
-                nothing = mock.patch.object(move_checks, name, return_value=())
-                patches.enter_context(nothing)
+            verified = mock.patch.object(planned_change, "verify_planned", return_value=Verified)
+            patches.enter_context(verified)
+            nothing = mock.patch.object(fetchers, "fetch_moved", return_value=([], []))
+            patches.enter_context(nothing)
             done = run_in_process(self.project.root, self.words, {})
         return done.returncode, done.stdout + done.stderr
 

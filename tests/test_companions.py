@@ -18,7 +18,6 @@ from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select, select_packages
 from build_pytorch.results import evidence
 from build_pytorch.sources import fetchers
-from build_pytorch.sources.release_move import NewVersions, ReleaseMove
 from build_pytorch.verify import recipe_facts, verification
 from build_pytorch.verify.context import Context
 
@@ -286,25 +285,6 @@ def test_the_sources_of_companions_have_names_of_their_own(matrix: Matrix) -> No
     assert vision.recorded == vision.taken_for == "v0.25.0"
     whole = matrix_reader.parse(WHOLE)  # cuda12_8 has those of nixpkgs
     assert [s.release for s in fetchers.sources(whole, ("torchaudio",))] == ["cuda13_0"]
-
-
-@pytest.mark.parametrize("name", ["cuda13_0", "next"])
-def test_a_companion_without_a_version_or_that_nobody_wants_is_left_out(name: str) -> None:
-    matrix = matrix_reader.parse(ONE)
-    wanted = NewVersions(torch="2.7.0", without=("torchvision",))
-    move = ReleaseMove(matrix, "cuda13_0", wanted, beside=name if name == "next" else "")
-    assert [line for line in move.reasons() if "left out" in line] == [
-        "left out, as --without says: companion.torchvision",
-        "left out, no version for PyTorch 2.7.0 is known: companion.torchaudio",
-    ]
-    text = move.text()
-    moved = matrix_reader.parse(text).releases
-    assert moved[name].companion.packages == {}
-    assert bool(moved["cuda13_0"].companion.packages) is (name == "next")
-    assert ('torchaudio = "none"' in text) is (name == "next")
-    says = '"audio": no companion of cuda13_0; there are torchvision, torchaudio'
-    with pytest.raises(BuildPytorchError, match=says):
-        ReleaseMove(matrix, "cuda13_0", NewVersions(without=("audio",)))
 
 
 # --- other commands ---

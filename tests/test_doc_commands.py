@@ -14,9 +14,8 @@ from typing import Final
 
 import pytest
 from conftest import PROJECT, needs_nix
-from test_bump import NEW_PIN, Api, commit
+from github_api import NEW_PIN, Api, commit, commits
 from test_doc_examples import Reader, api
-from test_nightly_bump import listed, on_day
 from test_pin_facts import offer
 from test_prefetch import OTHER, TORCH, tool
 from test_publish import FLOX
@@ -132,8 +131,9 @@ def with_a_commit_of_the_day(shell: Shell) -> None:
     rev = matrix_reader.load(shell.root).releases["nightly"].torch.rev
     for path, answer in list(shell.api.answers.items()):
         shell.api.answers[re.sub(r"ref=\w+$", f"ref={rev}", path)] = answer
-    shell.api.answers[f"/repos/pytorch/pytorch/commits/{rev}"] = commit(rev, "2025-10-15")
-    shell.api.answers[on_day("nightly", "2025-12-22")] = listed(commit(rev, "2025-12-22"))
+    shell.api.answers[commits("pytorch/pytorch", rev)] = commit(rev, "2025-10-15")
+    of_day = commits("pytorch/pytorch", "nightly", "2025-12-22")
+    shell.api.answers[of_day] = commit(rev, "2025-12-22")
 
 
 def offered(shell: Shell, contents: str) -> None:

@@ -23,8 +23,8 @@ from typing import Final
 
 import pytest
 from conftest import PROJECT, needs_nix
+from github_api import Api
 from smoke_reports import raw
-from test_bump import Api
 from test_prefetch import OTHER, tool
 from test_publish import FLOX
 from world import Site, World, prepared_project

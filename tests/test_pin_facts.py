@@ -17,10 +17,9 @@ from build_pytorch.base import paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import known_hardware, matrix_reader, toml_lines
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.source_tables import CudaSetFacts, Pin, PinFacts
-from build_pytorch.sources import pin_facts
-from build_pytorch.sources.move_checks import asked_move
-from build_pytorch.sources.release_move import ReleaseMove, new_versions
+from build_pytorch.sources import pin_facts, release_move
 from build_pytorch.verify.recipe_facts import MODEL
 
 PIN = "6a030d535719c5190187c4cec156f335e95e3211"
@@ -65,7 +64,7 @@ def learned(folder: Path, contents: str, text: str = ONE) -> Pin:
     """What `invoke prefetch --only nixpkgs` learns of a pin with these contents."""
     matrix = matrix_reader.parse(text)
     offer(folder, PIN, contents)
-    return pin_facts.learned(matrix, "early_2026", matrix.pins["early_2026"], 5)
+    return pin_facts.learned(matrix, matrix.pins["early_2026"])
 
 
 @needs_nix
@@ -75,13 +74,11 @@ def test_one_evaluation_says_what_a_nixpkgs_contains(nixpkgs: Path) -> None:
     assert (pin.rev, pin.torch, pin.python, pin.cuda) == (PIN, "2.9.1", "3.13", SETS)
     assert pin.has == ("magma-clock-rate",)  # known by the URL of its patch
     default = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0", "12.1")
-    on_12 = CudaSetFacts(nccl="12.9.x", cccl="cuda_cccl", capabilities=default)
-    on_13 = structs.replace(on_12, nccl="13.0.x", broken=("Unsupported CUDA version",))
+    on_12 = CudaSetFacts(cccl="cuda_cccl", capabilities=default)
+    on_13 = structs.replace(on_12, broken=("Unsupported CUDA version",))
     assert pin.facts == PinFacts(
         of=PIN,
         pythons=("3.11", "3.12", "3.13", "3.14"),
-        triton="3.5.1",
-        magma="2.9.0",
         magma_patches=("drop-cmp0037.patch", "fix-cuda13-compat.patch"),
         torch_patches=("patch-for-torch-2.9.1.patch",),
         cuda_sets={
@@ -105,7 +102,7 @@ def test_one_evaluation_says_what_a_newer_nixpkgs_contains(nixpkgs: Path) -> Non
     assert pin.facts
     assert "fix-cmake-cuda-toolkit.patch" in (pin.facts.torch_patches or ())
     found = pin.facts.cuda_sets["cudaPackages_13_2"]
-    assert (found.cccl, found.broken, found.nccl) == ("cccl", (), "13.2.x")
+    assert (found.cccl, found.broken) == ("cccl", ())
 
 
 @needs_nix
@@ -123,7 +120,7 @@ def test_prefetch_writes_what_a_pin_contains(nixpkgs: Path, project: Project) ->
     assert "pin.early_2026: PyTorch 2.9.1, Python 3.13, CUDA 12.9, 13.0" in done.stdout
     pin = matrix_reader.load(project.root).pins["early_2026"]
     assert pin.facts
-    assert (pin.facts.of, pin.facts.unconfirmed, pin.facts.triton) == (NEW_PIN, None, "3.5.1")
+    assert (pin.facts.of, pin.facts.unconfirmed, pin.cuda) == (NEW_PIN, None, SETS)
     assert pin.sha256_of == NEW_PIN
     assert "clockrate" not in project.recipe("cuda13_0-sm90-avx2").read_text()
     written = matrix.read_text()
@@ -132,16 +129,11 @@ def test_prefetch_writes_what_a_pin_contains(nixpkgs: Path, project: Project) ->
 
 
 def test_prefetch_without_nix_names_the_command_that_takes_another_pin(project: Project) -> None:
-    from test_bump import Api, commit  # which imports this module
-
     matrix = project.root / paths.MATRIX
     text = ONE.replace(f'rev = "{PIN}"', f'rev = "{NEW_PIN}"')
     matrix.write_text(text)
     tools = tool(project, "nix-prefetch-url", f"echo {HASH}")["PATH"].partition(":")[0]
     env = {"BUILD_PYTORCH_GITHUB": "http://127.0.0.1:9", "PATH": tools}  # without Nix
-    api = Api()
-    api.answers[f"/repos/NixOS/nixpkgs/commits/{NEW_PIN}"] = commit(NEW_PIN, "2026-11-01")
-    env["BUILD_PYTORCH_GITHUB_API"] = api.base
     refused = project.run("invoke", "prefetch", "--only", "nixpkgs", env=env)
     assert refused.returncode == 2
     words = ["bump", "--nixpkgs", NEW_PIN, "--assume"]
@@ -173,19 +165,24 @@ def test_what_a_pin_contains_is_required() -> None:
 # --- a release of a pin that has its PyTorch ---
 
 
+def moved_text(matrix: Matrix, beside: str = "", **wanted: str) -> str:
+    versions = release_move.new_versions(**wanted)
+    move = release_move.Move(matrix=matrix, name="cuda13_0", wanted=versions, beside=beside)
+    key, pin = release_move.pin_of(move)
+    return release_move.moved_text(move, release_move.moved_values(move, key, pin), key, pin)
+
+
 @needs_nix
 def test_the_own_torch_of_a_new_pin_is_taken(nixpkgs: Path) -> None:
     """Without an overlay, and without the rules for a source in place of it."""
     offer(nixpkgs, NEW_PIN, OLDER)
     matrix = matrix_reader.parse(ONE)
-    wanted = new_versions(torch="2.9.1", nixpkgs=NEW_PIN)
-    move = asked_move(ReleaseMove(matrix, "cuda13_0", wanted), "", 5)
-    new = matrix_reader.parse(move.text())
+    new = matrix_reader.parse(moved_text(matrix, torch="2.9.1", nixpkgs=NEW_PIN))
     release = new.releases["cuda13_0"]
     assert all(source.is_of_pin for source in release.sources.values())
     assert release.torch.version == "2.9.1"
-    move = asked_move(ReleaseMove(matrix, "cuda13_0", wanted, beside="other"), "", 5)
-    beside = matrix_reader.parse(move.text()).releases["other"]
+    text = moved_text(matrix, "other", torch="2.9.1", nixpkgs=NEW_PIN)
+    beside = matrix_reader.parse(text).releases["other"]
     assert beside.torch == release.torch
     assert beside.companion == release.companion
     variant = next(v for v in new.variants if v.short_id == "sm90-avx2")
@@ -198,7 +195,7 @@ def test_the_own_torch_of_a_new_pin_is_taken(nixpkgs: Path) -> None:
 def test_a_pin_that_a_command_added_takes_what_is_learned_of_it() -> None:
     """Its tables have dotted keys, as `invoke bump --as` writes them."""
     matrix = matrix_reader.parse(ONE)
-    text = ReleaseMove(matrix, "cuda13_0", new_versions(cuda="13.1")).text()
+    text = moved_text(matrix, cuda="13.1")
     pin = matrix_reader.parse(text).pins["cuda13_1"]
     assert pin.facts
     assert pin.doubts
@@ -206,7 +203,7 @@ def test_a_pin_that_a_command_added_takes_what_is_learned_of_it() -> None:
     cuda = {"cudaPackages_13_0": "13.0", "cudaPackages_13_1": "13.1"}
     learned = structs.replace(pin, cuda=cuda, facts=facts, unconfirmed=None)
     assert (
-        matrix_reader.parse(pin_facts.written(text, "cuda13_1", learned)).pins["cuda13_1"]
+        matrix_reader.parse(pin_facts.written(text, "cuda13_1", learned, pin)).pins["cuda13_1"]
         == learned
     )
     assert learned.doubts == ""
@@ -219,5 +216,5 @@ def test_known_fixes_of_a_pin_that_was_evaluated_are_those_that_it_has() -> None
     pin = matrix_reader.parse(text).pins["early_2026"]
     assert (pin.has, bool(pin.unconfirmed)) == (("magma-clock-rate",), True)
     learned = structs.replace(pin, has=(), unconfirmed=None)
-    text = pin_facts.written(text, "early_2026", learned)
+    text = pin_facts.written(text, "early_2026", learned, pin)
     assert matrix_reader.parse(text).pins["early_2026"] == learned

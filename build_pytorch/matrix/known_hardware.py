@@ -229,17 +229,16 @@ def with_known(own: dict[str, Any]) -> dict[str, Any]:
 def _pin(key: str, own: Any) -> Any:  # noqa: ANN401 - any value of TOML
     """Return a pin with what is known of its revision, else of its key.
 
-    One with facts of its own was evaluated: it has no known fixes or doubts that it does not name.
+    One with facts of its own was evaluated: it has no other fixes, doubts and CUDA package sets.
     """
     known = load().raw["pin"]
     by_revision = {pin["rev"]: pin for pin in known.values()}
     facts = _get(by_revision, _get(own, "rev")) or known.get(key, {})
     if _get(own, "facts"):
         facts = _without(facts, {"has", "unconfirmed"})
-    pin = _over(facts, own)
-    if isinstance(_get(own, "cuda"), dict) and "cuda" in facts:
-        pin["cuda"] = facts["cuda"] | own["cuda"]
-    return pin
+    elif isinstance(_get(own, "cuda"), dict) and "cuda" in facts:
+        own = {**own, "cuda": facts["cuda"] | own["cuda"]}
+    return _over(facts, own)
 
 
 def _get(table: Any, key: Any) -> Any:  # noqa: ANN401 - any values of TOML

@@ -65,13 +65,16 @@ def _key(text: str, keys: list[str], start: int, end: int) -> int:
 
 
 def without_table(text: str, trail: Trail) -> str:
-    """Return the text without a table, the tables in it, and the comment above each."""
+    """Return the text without a table, the tables in it, and the comment above each.
+
+    Comments after its last value belong to what follows.
+    """
     name = ".".join(map(str, trail))
     for header, start, end in reversed(_headers(text)):
         if header == name or header.startswith(f"{name}."):
             before = re.sub(r"(?m)(^#.*\n)+\Z", "", text[:start])
-            after = re.search(r"(?m)(^#.*\n)*\Z", text[start:end])
-            text = before + (after[0] if after else "") + text[end:]
+            after = re.search(r"(?m)(^(#.*)?\n)*\Z", text[start:end])
+            text = before + (after[0].lstrip("\n") if after else "") + text[end:]
     return text
 
 

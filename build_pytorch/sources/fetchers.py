@@ -20,25 +20,26 @@ from build_pytorch.matrix.hashed_sources import FAKE, Source
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import require_release
-from build_pytorch.matrix.source_tables import GITHUB
+from build_pytorch.matrix.source_tables import GITHUB, Pin
 from build_pytorch.nix import quoting, store
 from build_pytorch.nix.log_format import hash_mismatches
 from build_pytorch.nix.quoting import to_sri
 
 GITHUB_VARIABLE: Final = "BUILD_PYTORCH_GITHUB"
 """Environment variable with another base URL for GitHub: a mirror, or a server in a test."""
+SECONDS: Final = 3600
+"""Maximum for one download or evaluation."""
 
 
 def sources(matrix: Matrix, only: Sequence[str] = (), release: str = "") -> list[Source]:
-    """Return the sources of all releases or of one, or those with some names.
+    """Return the sources that releases do not inherit: all, those of one release, or by name.
 
-    Raises BuildPytorchError for a name that none has, and for no such release.
+    Raises BuildPytorchError for an unknown release and for a name that no source has.
     """
-    found = matrix.sources()
     if release:
         require_release(matrix, release)
-        found = [source for source in found if _is_of(matrix, release, source)]
-    names = list(dict.fromkeys(source.name for source in found))
+    found = [source for source in matrix.sources() if release in {"", source.release}]
+    names = dict.fromkeys(source.name for source in found)
     for name in only:
         if name not in names:
             hint = near_miss(name, names) or f"; there are {', '.join(names)}"
@@ -46,48 +47,46 @@ def sources(matrix: Matrix, only: Sequence[str] = (), release: str = "") -> list
     return [source for source in found if not only or source.name in only]
 
 
-def _is_of(matrix: Matrix, name: str, source: Source) -> bool:
-    """Return whether a release uses a source; it may inherit its table."""
-    release = matrix.releases[name]
-    kind, key, *place = source.place
-    if kind == "pin":
-        return key == release.nixpkgs.pin
-    if kind == "patch":
-        return any(source.table in v.effects.patches for v in matrix.of_release(name))
-    is_same = release.hashed.get(tuple(map(str, place))) == source.table
-    return key in {name, release.like} and is_same
-
-
 def mirrored(url: str) -> str:
     """Return a URL with the base URL for GitHub that is in use."""
     return url.replace(GITHUB, os.environ.get(GITHUB_VARIABLE, GITHUB).rstrip("/"), 1)
 
 
-def arguments(source: Source) -> dict[str, str | bool]:
-    """Return the arguments of the Nix function that fetches a source."""
-    given = source.table.arguments
-    return given | ({"url": mirrored(str(given["url"]))} if "url" in given else {})
+class FetchedHash(Struct, frozen=True, kw_only=True):
+    """The true hash of a source and the program that took it."""
 
+    source: Source
+    hash: str
+    fetcher: str
 
-def _rev(source: Source) -> str:
-    """Return the revision of a Git source; empty for others."""
-    return str(source.table.arguments.get("rev", ""))
+    @property
+    def state(self) -> str:
+        """The difference from matrix.toml in one or two words.
+
+        `moved`: the hash changed and the revision did not, by a moved tag or an attack.
+        """
+        if self.source.hash == self.hash:
+            return "as recorded"
+        is_same_revision = self.source.recorded == self.source.taken_for
+        return "moved" if self.source.hash and is_same_revision else "new"
 
 
 def _commands(source: Source) -> list[list[str]]:
-    """Return the commands that print the hash of a source, best first: nix-prefetch, then Nix."""
-    table, url, rev = source.table, mirrored(source.table.address), _rev(source)
+    """Return the commands that print the hash of a source: of nix-prefetch, then of Nix alone."""
+    table, url = source.table, mirrored(source.table.address)
     if table.function == "fetchTarball":
         return [store.prefetch_tarball_argv(url)]
-    pairs = [(f"--{name}", value) for name, value in arguments(source).items() if value]
-    words = [word for pair in pairs for word in pair if isinstance(word, str)]
+    given = table.arguments | ({"url": url} if "url" in table.arguments else {})
+    argv = ["nix-prefetch", "--quiet", table.function]
+    for name, value in given.items():
+        if value:
+            argv += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    rev = str(given.get("rev", ""))
     if not rev:
-        plain = _fake_hash(source)
-    elif table.arguments["fetchSubmodules"]:
-        plain = _git_tree(url, rev)
-    else:
-        plain = store.prefetch_tarball_argv(f"{url}/archive/{rev}.tar.gz")
-    return [["nix-prefetch", "--quiet", table.function, *words], plain]
+        return [argv, _fake_hash(source, given)]
+    if given["fetchSubmodules"]:
+        return [argv, _git_tree(url, rev)]
+    return [argv, store.prefetch_tarball_argv(f"{url}/archive/{rev}.tar.gz")]
 
 
 def _git_tree(url: str, rev: str) -> list[str]:
@@ -99,72 +98,77 @@ def _git_tree(url: str, rev: str) -> list[str]:
     return store.evaluate_argv(f"(builtins.fetchGit {{ {given} }}).narHash")
 
 
-def _fake_hash(source: Source) -> list[str]:
+def _fake_hash(source: Source, given: dict[str, str | bool]) -> list[str]:
     """Return a build with a wrong hash: it fails, and Nix reports the right one."""
-    words = {**arguments(source), "hash": FAKE}.items()
-    given = " ".join(f"{name} = {quoting.literal(value)};" for name, value in words)
+    words = {**given, "hash": FAKE}.items()
+    code = " ".join(f"{name} = {quoting.literal(value)};" for name, value in words)
     tarball = f"builtins.fetchTarball {quoting.literal(mirrored(source.pin.address))}"
     function = f"with import ({tarball}) {{ }}; {source.table.function}"
-    return store.build_expression_argv(f"{function} {{ {given} }}")
+    return store.build_expression_argv(f"{function} {{ {code} }}")
 
 
-class FetchedHash(Struct, frozen=True, kw_only=True):
-    """The true hash of a source and the program that took it."""
-
-    source: Source
-    hash: str
-    fetcher: str
-
-    @property
-    def is_moved(self) -> bool:
-        """Whether the hash changed and the revision did not: a moved tag, or an attack."""
-        is_same_rev = self.source.recorded == self.source.taken_for
-        return is_same_rev and self.source.hash not in {"", self.hash}
-
-    @property
-    def state(self) -> str:
-        """The difference from matrix.toml in one or two words."""
-        if self.is_moved:
-            return "moved"
-        if self.source.hash == self.hash:
-            return "as recorded" if self.source.recorded == self.source.taken_for else "confirmed"
-        return "new" if self.source.hash else "taken"
-
-
-def fetch(source: Source, minutes: float) -> FetchedHash:
+def fetch(source: Source, seconds: float = SECONDS) -> FetchedHash:
     """Take the hash of one source by the first command that succeeds. Raises ToolError."""
-    errors = []
+    error = ToolError(f"{source.label}: no program for it; {process.INSTALL['nix']}")
     for argv in _commands(source):
         if not process.which(argv[0]):
             continue
         progress = ProgressLine(f"{source.label} by {argv[0]}", 0)
         try:
-            result = process.start(argv).finish(minutes * 60, progress.at)
-            found = _read_hash(source, result)
-            return FetchedHash(source=source, hash=found, fetcher=argv[0])
-        except ToolError as error:
-            errors.append(f"{error} ({argv[0]})")
+            result = process.start(argv).finish(seconds, progress.at)
+            return FetchedHash(source=source, hash=read_hash(source, result), fetcher=argv[0])
+        except ToolError as reason:
+            error = reason
         finally:
             progress.end()
-    tools = "install Nix (Debian: apt-get install nix-bin)"
-    raise ToolError("; then ".join(errors) or f"{source.label}: no program for it here; {tools}")
+    raise error
 
 
-def fetch_all(wanted: list[Source], minutes: float) -> list[FetchedHash]:
-    """Take the hash of every source; equal requests are fetched once. Raises ToolError."""
-    done: dict[tuple[str, ...], FetchedHash] = {}
+def fetch_all(wanted: Sequence[Source]) -> list[FetchedHash]:
+    """Take the hash of every source; equal ones are fetched once. Raises ToolError."""
+    done: dict[str, FetchedHash] = {}
     for source in wanted:
-        if (request := _request(source)) not in done:
-            done[request] = fetch(source, minutes)
+        if _request(source) not in done:
+            done[_request(source)] = fetch(source)
     return [structs.replace(done[_request(source)], source=source) for source in wanted]
 
 
-def _request(source: Source) -> tuple[str, ...]:
-    """Return what is fetched. Sources with the same request are fetched once."""
-    return source.table.function, source.table.address, *map(str, arguments(source).items())
+def fetch_moved(old: Matrix, new: Matrix, release: str) -> tuple[list[FetchedHash], list[str]]:
+    """Take the hashes of the sources of a release that changed.
+
+    Also returns why a pin has none: Nix needs that in pure evaluation only. Raises ToolError if
+    another download fails.
+    """
+    before = {(source.place, source.taken_for) for source in old.sources()}
+    fetched, failures = [], []
+    for source in sources(new, release=release):
+        is_changed = (source.place, source.taken_for) not in before
+        if not is_changed or source.recorded == source.taken_for:
+            continue
+        try:
+            fetched.append(fetch(source))
+        except ToolError as error:
+            if not isinstance(source.table, Pin):
+                raise
+            take = "`invoke prefetch --only nixpkgs` takes its hash"
+            failures.append(f"pin.{source.place[-1]} has no hash; {take}: {error}")
+    return fetched, failures
 
 
-def from_log(path: Path, wanted: list[Source]) -> list[FetchedHash]:
+def hash_values(fetched: Sequence[FetchedHash]) -> dict[Trail, Value]:
+    """Return the values of matrix.toml that record hashes."""
+    values: dict[Trail, Value] = {}
+    for item in fetched:
+        values |= item.source.values(item.hash)
+    return values
+
+
+def _request(source: Source) -> str:
+    """Return what is fetched."""
+    return f"{source.table.function} {source.table.address} {source.table.arguments}"
+
+
+def from_log(path: Path, wanted: Sequence[Source]) -> list[FetchedHash]:
     """Return the sources whose old hash a build log reports as wrong, with their true hash.
 
     Raises BuildPytorchError for a log without such a hash, or with one that no source has.
@@ -173,14 +177,12 @@ def from_log(path: Path, wanted: list[Source]) -> list[FetchedHash]:
     pairs = hash_mismatches(log.decode("utf-8", errors="replace"))
     if not pairs:
         raise BuildPytorchError(f"{path}: no hash mismatch in it; is it the whole log?")
-    hashes = {source.specified for source in wanted}
-    if unknown := [pair.specified for pair in pairs if pair.specified not in hashes]:
-        what = f"{', '.join(unknown)} is not a hash in matrix.toml"
-        hint = "nothing was changed; was the log made with this matrix?"
-        raise BuildPytorchError(f"{path}: {what}; {hint}")
     fetched = []
     for pair in pairs:
         meant = [source for source in wanted if source.specified == pair.specified]
+        if not meant:
+            what = f"{pair.specified} is not a hash in matrix.toml; nothing was changed"
+            raise BuildPytorchError(f"{path}: {what}; was the log made with this matrix?")
         if len({_request(source) for source in meant}) > 1:
             names = " and ".join(source.label for source in meant)
             raise BuildPytorchError(f"{path}: {names} have the same old hash; name one with --only")
@@ -188,15 +190,7 @@ def from_log(path: Path, wanted: list[Source]) -> list[FetchedHash]:
     return fetched
 
 
-def new_values(fetched: list[FetchedHash]) -> dict[Trail, Value]:
-    """Return the values of matrix.toml that record the hashes."""
-    values: dict[Trail, Value] = {}
-    for item in fetched:
-        values |= item.source.values(item.hash)
-    return values
-
-
-def _read_hash(source: Source, result: ProcessResult) -> str:
+def read_hash(source: Source, result: ProcessResult) -> str:
     """Return the hash, as SRI, that a program printed. Raises ToolError with the reason.
 
     The hash is a word, a value of a JSON object, or what Nix found in place of FAKE.
@@ -204,44 +198,19 @@ def _read_hash(source: Source, result: ProcessResult) -> str:
     words = re.split(r"[\s\"',]+", result.stdout) if result.code == 0 else []
     found = {hash_ for word in words if (hash_ := to_sri(word))}
     found |= {pair.got for pair in hash_mismatches(result.stderr) if pair.specified == FAKE}
-    if result.expired or not found - {FAKE}:
-        raise ToolError(explain(source, result))
-    if len(found) > 1:
-        raise ToolError(f"{source.label}: the output has {len(found)} different hashes")
+    found.discard(FAKE)
+    if len(found) != 1 or result.expired:
+        raise ToolError(failure(source, result))
     return found.pop()
 
 
-_FAILURES: Final = (
-    (
-        r"[Cc]ould ?n[o']t resolve|[Tt]emporary failure in name|unreachable",
-        "no network: {url} cannot be reached",
-    ),
-    (r"Connection refused|Failed to connect|timed out", "{url} does not answer"),
-    (
-        r"[Cc]ould ?n[o']t find remote ref|Remote branch \S+ not found|unknown revision|not our ref"
-        r"|cannot find Git revision|404",
-        "{url} has no {rev}",
-    ),
-    (r"HTTP error 404|error: 404|Not Found", "{url} does not exist (404)"),
-)
-"""What a program writes to stderr, and the message for it; one with `rev` is for Git only."""
-
-
-_NO_REASON: Final = re.compile(r"^\s*(error:)?\s*$|--:--:--|\d:\d\d:\d\d|% Total|Dload ")
-"""Lines without a message: empty ones, heads of newer versions of Nix, curl's progress."""
-
-
-def explain(source: Source, result: ProcessResult) -> str:
-    """Return one line on why a download failed."""
+def failure(source: Source, result: ProcessResult) -> str:
+    """Return one line with the last error of a program, and what to do."""
+    lines = [line.strip() for line in result.stderr.splitlines()]
+    causes = [line for line in lines if re.match(r"(fatal|curl): ", line)]  # of an error of Nix
+    errors = [line for line in lines if re.match(r"error: *\S", line)]
+    what = (causes or errors or ["its output has not one hash"])[-1]
     if result.expired:
-        return f"{source.label}: not finished in an hour"
-    # Nix also warns about its binary cache, which is not the failure.
-    text = re.sub(r"(?m)^warning: .*\n?", "", result.stderr)
-    for pattern, message in _FAILURES:
-        if re.search(pattern, text) and (_rev(source) or "{rev}" not in message):
-            url = mirrored(source.table.address)
-            return f"{source.label}: {message.format(url=url, rev=_rev(source))}"
-    lines = [line.strip() for line in text.splitlines() if not _NO_REASON.search(line)]
-    errors = [line for line in lines if line.startswith("error: ")]
-    errors += [line for line in lines if line.startswith(("fatal: ", "curl: "))]  # the cause of it
-    return f"{source.label}: {(errors or lines or ['the output has no hash'])[-1]}"
+        what = f"not finished in {SECONDS // 60} minutes"
+    place = f"{mirrored(source.table.address)} {source.table.arguments.get('rev', '')}".strip()
+    return f"{source.label}: {what}; check the network, and that {place} exists"

@@ -1,228 +1,230 @@
-"""GitHub: its tags, releases and commits, what is newer than the matrix, and its failures."""
+"""GitHub: what is newer than the matrix, and the commits of nightlies."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime as dt
-import functools
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from http import HTTPStatus
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final, TypeVar
 
+import msgspec
 import requests
-from msgspec import Struct, structs
+import urllib3
+from msgspec import Struct
 from packaging.version import Version
+from requests.adapters import HTTPAdapter
 
 from build_pytorch.base import foreign_json
-from build_pytorch.base.errors import ToolError
-from build_pytorch.base.versions import is_revision
+from build_pytorch.base.errors import BuildPytorchError, ToolError
+from build_pytorch.base.versions import NEWEST, is_revision
+from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.source_tables import version_for
+from build_pytorch.matrix.source_tables import TorchSource
 
 API: Final = "https://api.github.com"
 API_VARIABLE: Final = "BUILD_PYTORCH_GITHUB_API"
 """Environment variable with another base URL: GitHub Enterprise, or a server in a test."""
 
-TOKEN_VARIABLES: Final = ("GITHUB_TOKEN", "GH_TOKEN")
-
-NIXPKGS: Final = ("NixOS", "nixpkgs")
-FLOX_NIXPKGS: Final = ("flox", "nixpkgs")
 FLOX_BRANCHES: Final = ("unstable", "stable", "lts")
 """Branches of Flox's nixpkgs at whose revisions Flox builds packages with CUDA for its cache."""
-PYTORCH: Final = ("pytorch", "pytorch")
-BRANCH: Final = "nixos-unstable"
-NIGHTLY_BRANCH: Final = "nightly"
-"""PyTorch's branch with one commit for each day."""
+_NIGHTLY_BRANCHES: Final = ("nightly", "main")
+"""Branches that are asked for the commit of a day: the first one has a commit for each day."""
+_VERSION_FILE: Final = "version.txt"
+_TRITON_FILE: Final = ".ci/docker/ci_commit_pins/triton.txt"
 
-_TRANSIENT: Final = (500, 502, 503, 504)
-_PART_BYTES: Final = 64
-"""Bytes of an answer between two looks at the clock: a read waits until they have arrived."""
-_CONNECT_SECONDS: Final = 10
-_ANSWER_SECONDS: Final = 30
+_SECONDS: Final = 10.0
+"""Maximum for a connection, for each wait for an answer, and for a whole answer."""
+_RETRY: Final = urllib3.Retry(
+    connect=0,
+    read=2,
+    status=2,
+    other=0,
+    status_forcelist=(500, 502, 503, 504),
+    backoff_factor=0.2,
+    respect_retry_after_header=False,  # a server may name any number of seconds
+    raise_on_status=False,
+)
+"""Dropped connections and failures of the server are tried again, in less than a second."""
 
+_MISSING: Final = (404, 422)
+_OVER_LIMIT: Final = (403, 429)
 
-class GitHub:
-    """GitHub's REST API (version 2022-11-28), read only. All methods raise ToolError."""
-
-    def __init__(self, *, seconds: float = _ANSWER_SECONDS, backoff: float = 0.5) -> None:
-        self.base = os.environ.get(API_VARIABLE, API).rstrip("/")
-        self.seconds = seconds
-        self.backoff = backoff
-        self.session = requests.Session()
-        self.session.headers["Accept"] = "application/vnd.github+json"
-        self.session.headers["X-GitHub-Api-Version"] = "2022-11-28"
-        token = next((t for name in TOKEN_VARIABLES if (t := os.environ.get(name))), None)
-        if token:
-            self.session.headers["Authorization"] = f"Bearer {token}"
-
-    def has_tag(self, owner: str, repo: str, tag: str) -> bool:
-        """Return whether a repository has a tag."""
-        path = f"/repos/{owner}/{repo}/git/ref/tags/{tag}"
-        return bool(self._get(path, lambda a: a["ref"]) == f"refs/tags/{tag}")
-
-    def head(self, owner: str, repo: str, branch: str) -> tuple[str, str]:
-        """Return the last commit of a branch and its date."""
-        found = self.commit(owner, repo, branch)
-        if found is None:
-            raise ToolError(f"{owner}/{repo} has no branch {branch}")
-        return found
-
-    def commit(self, owner: str, repo: str, name: str) -> tuple[str, str] | None:
-        """Return the commit of a branch or a revision and its date, or None without one."""
-        return self._commit(f"/repos/{owner}/{repo}/commits/{name}", lambda answer: answer)
-
-    def last_commit(
-        self, owner: str, repo: str, branch: str, day: dt.date
-    ) -> tuple[str, str] | None:
-        """Return the last commit of a branch on a day (UTC) and its date, or None without one."""
-        times = f"since={day}T00:00:00Z&until={day}T23:59:59Z"
-        path = f"/repos/{owner}/{repo}/commits?sha={branch}&{times}&per_page=1"
-        return self._commit(path, lambda answer: answer[0] if answer else None)
-
-    def _commit(self, path: str, pick: Callable[[Any], Any]) -> tuple[str, str] | None:
-        def fields(answer: Any) -> tuple[str, str] | None:  # noqa: ANN401 - JSON
-            one = pick(answer)
-            return one and (one["sha"], one["commit"]["committer"]["date"][:10])
-
-        found = self._get(path, fields)
-        if found is None:
-            return None
-        rev, date = found
-        if not (is_revision(rev) and re.fullmatch(r"[0-9]{4}-[0-9-]{5}", date)):
-            raise ToolError(f"{self.base} gave an unexpected answer: {path}")
-        return rev, date
-
-    def text(self, owner: str, repo: str, path: str, rev: str) -> str:
-        """Return the text of a file at a revision."""
-        address = f"/repos/{owner}/{repo}/contents/{path}?ref={rev}"
-        found = self._get(address, lambda a: base64.b64decode(a["content"]).decode())
-        if found is None:
-            raise ToolError(f"{owner}/{repo} {rev} has no file {path}")
-        return str(found)
-
-    def releases(self, owner: str, repo: str) -> dict[str, bool]:
-        """Return the tags of the latest releases, and whether GitHub marks each a pre-release."""
-        path = f"/repos/{owner}/{repo}/releases?per_page=50"
-        found = self._get(path, lambda a: {str(r["tag_name"]): bool(r["prerelease"]) for r in a})
-        if found is None:
-            raise ToolError(f"GitHub has no repository {owner}/{repo}")
-        return dict(found)
-
-    def _get(self, path: str, pick: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON
-        """Return what `pick` takes out of the answer, or None if GitHub answers 404."""
-        try:
-            for pause in (self.backoff, 2 * self.backoff, 4 * self.backoff, 0):
-                answer, data = self._asked(path)
-                if answer.status_code not in _TRANSIENT:
-                    break
-                time.sleep(pause)
-        except (OSError, ValueError) as error:  # OSError: also those of requests
-            is_late = isinstance(error, (TimeoutError, requests.Timeout))
-            if is_late or "Read timed out" in str(error):
-                raise ToolError(f"{self.base} gave no answer in {self.seconds:.0f} s") from None
-            why = "cannot be reached; this command needs a network connection"
-            if "IncompleteRead" in str(error):
-                why = "sent only a part of its answer; try again"
-            raise ToolError(f"{self.base} {why}") from None
-        if answer.status_code == requests.codes.not_found:
-            return None
-        headers = answer.headers
-        if answer.status_code in {requests.codes.forbidden, requests.codes.too_many_requests} and (
-            headers.get("X-RateLimit-Remaining") == "0" or "Retry-After" in headers
-        ):
-            raise ToolError(_limit(answer, has_token="Authorization" in self.session.headers))
-        if not answer.ok:
-            raise ToolError(f"{self.base} answered {_status(answer)}: {path}")
-        try:
-            return pick(foreign_json.decode(data))
-        except (ValueError, LookupError, TypeError, AttributeError):
-            raise ToolError(f"{self.base} gave an unexpected answer: {path}") from None
-
-    def _asked(self, path: str) -> tuple[requests.Response, bytes]:
-        """Return an answer and its body. The time limit is for all of it, not for each read."""
-        end = time.monotonic() + self.seconds
-        timeout = (_CONNECT_SECONDS, self.seconds)
-        data = bytearray()
-        with self.session.get(self.base + path, timeout=timeout, stream=True) as answer:
-            for part in answer.iter_content(_PART_BYTES):
-                data += part
-                if time.monotonic() > end:
-                    raise TimeoutError
-                if len(data) > foreign_json.MAX_BYTES:
-                    break
-        return answer, bytes(data)
+_Answer = TypeVar("_Answer")
 
 
-def _status(answer: requests.Response) -> str:
-    """Return the status with the phrase of the standard; a server may send any other text."""
-    phrases = {status.value: f" {status.phrase}" for status in HTTPStatus}
-    return f"{answer.status_code}{phrases.get(answer.status_code, '')}"
+def ask(path: str, kind: type[_Answer], seconds: float = _SECONDS) -> _Answer | None:
+    """Return what GitHub's REST API (2022-11-28) answers to a path; None if there is no such thing.
+
+    Raises ToolError for any other answer, and for none in this time.
+    """
+    base = os.environ.get(API_VARIABLE, API).rstrip("/")
+    headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
+    if token := os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN"):
+        headers["Authorization"] = f"Bearer {token}"
+    try:
+        with requests.Session() as session:
+            session.mount(base, HTTPAdapter(max_retries=_RETRY))
+            answer = session.get(base + path, headers=headers, timeout=seconds, stream=True)
+            with answer:
+                data = _body(answer, seconds)
+    except (OSError, ValueError, urllib3.exceptions.HTTPError):  # OSError: also those of requests
+        what = "gave no whole answer; this command needs a network connection"
+        raise ToolError(f"{base} {what}; check it and try again") from None
+    if answer.status_code in _MISSING:
+        return None
+    if not answer.ok:
+        limit = "GitHub accepts 60 requests an hour, and 5000 with a token in GITHUB_TOKEN"
+        is_limit = answer.status_code in {
+            requests.codes.forbidden,
+            requests.codes.too_many_requests,
+        }
+        hint = f"; {limit}" if is_limit else ""
+        raise ToolError(f"{base} answered {answer.status_code}: {path}{hint}")
+    try:
+        return msgspec.convert(foreign_json.decode(data), kind)
+    except ValueError:
+        raise ToolError(f"{base} gave an unexpected answer: {path}") from None
 
 
-def newest_version(releases: Mapping[str, bool]) -> str | None:
-    """Return the newest final version with a tag such as v2.11.0 among `GitHub.releases`."""
-    tags = [tag for tag, is_pre in releases.items() if not is_pre]
+def _body(answer: requests.Response, seconds: float) -> bytes:
+    """Return the body of an answer, or a part that is larger than any accepted one.
+
+    The time is for all of it: each read returns what has arrived.
+    """
+    end = time.monotonic() + seconds
+    data = b""
+    while part := answer.raw.read1(1 << 20, decode_content=True):
+        data += part
+        if time.monotonic() > end:
+            raise TimeoutError
+        if len(data) > foreign_json.MAX_BYTES:
+            break
+    return data
+
+
+class _Committer(Struct):
+    date: dt.datetime
+
+
+class _Details(Struct):
+    committer: _Committer
+
+
+class Commit(Struct):
+    """A commit, as GitHub describes it."""
+
+    sha: ft.Rev40
+    commit: _Details
+
+    @property
+    def date(self) -> dt.date:
+        """The day (UTC) on which it was committed."""
+        return self.commit.committer.date.astimezone(dt.UTC).date()
+
+
+class _Release(Struct):
+    tag_name: str
+    prerelease: bool
+
+
+class _File(Struct):
+    content: str
+
+
+def last_commit(repository: str, name: str, day: dt.date | None = None) -> Commit | None:
+    """Return the last commit of a branch or revision, perhaps of a day (UTC). Raises ToolError."""
+    times = f"&since={day}T00:00:00Z&until={day}T23:59:59Z" if day else ""
+    commits = ask(f"/repos/{repository}/commits?sha={name}&per_page=1{times}", list[Commit])
+    return commits[0] if commits else None
+
+
+def head(repository: str, branch: str) -> Commit:
+    """Return the last commit of a branch. Raises ToolError, also without one."""
+    if commit := last_commit(repository, branch):
+        return commit
+    raise ToolError(f"{repository} has no branch {branch}")
+
+
+def newest_version(repository: str) -> str:
+    """Return the newest final version of the latest releases; "0" without one. Raises ToolError."""
+    releases = ask(f"/repos/{repository}/releases?per_page=50", list[_Release]) or []
+    tags = [release.tag_name for release in releases if not release.prerelease]
     versions = [tag[1:] for tag in tags if re.fullmatch(r"v[0-9]{1,4}(\.[0-9]{1,4}){1,2}", tag)]
-    return max(versions, key=Version, default=None)
+    return max(versions, key=Version, default="0")
 
 
-class UpstreamVersion(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The newest version of a source of a release, beside ours; `date` is that of a commit."""
+class UpstreamVersion(Struct, frozen=True):
+    """The newest version or revision of a source of a release, beside ours."""
 
     release: str
     name: str
     ours: str
     newest: str
-    newer: bool
-    date: str = ""
-    days: int | None = None  #: age of our nightly
+    date: str = ""  #: day of the newest revision
 
 
-def upstream_versions(
-    matrix: Matrix, names: Iterable[str], today: dt.date
-) -> Iterator[UpstreamVersion]:
-    """Compare releases with GitHub; then the branches of Flox. Raises ToolError without an answer.
-
-    `today` decides how old nightlies are. The newest version of a companion is the one that belongs
-    to the newest PyTorch, if it is known.
-    """
-    github = GitHub()
-    for name in names:
-        release = matrix.releases[name]
-        row, torch = functools.partial(UpstreamVersion, release=name), release.torch
-        owner, repo = torch.owner or PYTORCH[0], torch.repo or PYTORCH[1]
-        newest = newest_version(github.releases(owner, repo)) or "?"
-        is_newer = newest != "?" and Version(newest) > Version(torch.version)
-        yield row(name="torch", ours=torch.version, newest=newest, newer=is_newer)
+def upstream_versions(matrix: Matrix) -> Iterator[UpstreamVersion]:
+    """Compare the PyTorch and the nixpkgs of each release with GitHub. Raises ToolError."""
+    nixpkgs = head("NixOS/nixpkgs", "nixos-unstable")
+    pytorch = newest_version("pytorch/pytorch")
+    for name, release in matrix.releases.items():
+        torch, pin = release.torch, matrix.pins[release.nixpkgs.pin]
         if torch.is_nightly:
-            rev, date = github.head(owner, repo, NIGHTLY_BRANCH)
-            days = (today - dt.date.fromisoformat(torch.nightly_day)).days
-            is_newer = rev != torch.rev
-            found = row(name=NIGHTLY_BRANCH, ours=torch.rev, newest=rev, newer=is_newer)
-            yield structs.replace(found, date=date, days=days)
-        for (*_, key), source in release.sources.items():
-            if source is not torch and (wanted := version_for(newest, key)):
-                is_newer = Version(wanted) > Version(source.version)
-                yield row(name=key, ours=source.version, newest=wanted, newer=is_newer)
-        ours = matrix.pins[release.nixpkgs.pin].rev
-        rev, date = github.head(*NIXPKGS, BRANCH)
-        yield row(name="nixpkgs", ours=ours, newest=rev, newer=rev != ours, date=date)
-    for branch in FLOX_BRANCHES:
-        if newest_commit := github.commit(*FLOX_NIXPKGS, branch):
-            row = functools.partial(UpstreamVersion, release="/".join(FLOX_NIXPKGS), newer=False)
-            rev, date = newest_commit
-            yield row(name=branch, ours="", newest=rev, date=date)
+            nightly = head(f"{torch.owner}/{torch.repo}", _NIGHTLY_BRANCHES[0])
+            yield UpstreamVersion(name, "nightly", torch.rev, nightly.sha, str(nightly.date))
+        else:
+            newest = max(torch.version, pytorch, key=Version)
+            yield UpstreamVersion(name, "torch", torch.version, newest)
+        yield UpstreamVersion(name, "nixpkgs", pin.rev, nixpkgs.sha, str(nixpkgs.date))
 
 
-def _limit(answer: requests.Response, *, has_token: bool) -> str:
-    """Return the limit and when it ends (GitHub Docs, "Rate limits for the REST API")."""
-    limit, reset = (answer.headers.get(f"X-RateLimit-{name}", "") for name in ("Limit", "Reset"))
-    limit = limit if re.fullmatch("[0-9]{1,9}", limit) else "its limit of"
-    until = ""
-    if re.fullmatch("[0-9]{1,10}", reset):
-        until = f" until {dt.datetime.fromtimestamp(int(reset), tz=dt.UTC):%H:%M} UTC"
-    hint = "" if has_token else f"; with a token in {TOKEN_VARIABLES[0]} it accepts 5000 an hour"
-    return f"GitHub accepts {limit} requests an hour; that is used up{until}{hint}"
+class NightlyCommit(Struct, frozen=True, kw_only=True):
+    """A commit with what its source says of itself."""
+
+    rev: str
+    version: str  #: X.Y.0.devYYYYMMDD
+    triton_rev: str
+
+
+def nightly_commit(torch: TorchSource, word: str) -> NightlyCommit:
+    """Return the commit of a day such as 20251222, of a revision, or the newest one (NEWEST).
+
+    Raises BuildPytorchError for another word, and ToolError if GitHub has no such commit or its
+    source does not say its version or its Triton.
+    """
+    repository = f"{torch.owner}/{torch.repo}"
+    is_name = word == NEWEST or is_revision(word)
+    day = None if is_name else _day(word)
+    names = (word,) if is_revision(word) else _NIGHTLY_BRANCHES
+    commits = (last_commit(repository, name, day) for name in names)
+    commit = next(filter(None, commits), None)
+    if commit is None:
+        branches = " or ".join(_NIGHTLY_BRANCHES)
+        raise ToolError(f"{repository} has no commit {word} in {branches}")
+    version = _text(repository, _VERSION_FILE, commit.sha, r"([0-9]{1,4}\.[0-9]{1,4})\..*")
+    triton_rev = _text(repository, _TRITON_FILE, commit.sha, "([0-9a-f]{40})")
+    version = f"{version}.0.dev{commit.date:%Y%m%d}"
+    return NightlyCommit(rev=commit.sha, version=version, triton_rev=triton_rev)
+
+
+def _day(word: str) -> dt.date:
+    """Return a day such as 20251222. Raises BuildPytorchError for another word."""
+    with contextlib.suppress(ValueError):
+        if re.fullmatch("20[0-9]{6}", word):
+            return dt.date.fromisoformat(word)
+    allowed = "a day such as 20251222, 40 hex digits of a commit, or nothing for the newest"
+    raise BuildPytorchError(f'--nightly: found "{word[:60]}"; allowed: {allowed}')
+
+
+def _text(repository: str, path: str, rev: str, pattern: str) -> str:
+    """Return the first group of a pattern that a file at a revision fits. Raises ToolError."""
+    file = ask(f"/repos/{repository}/contents/{path}?ref={rev}", _File)
+    with contextlib.suppress(ValueError):
+        text = base64.b64decode(file.content).decode().strip() if file else ""
+        if found := re.fullmatch(pattern, text):
+            return found[1]
+    raise ToolError(f"{repository} {rev}: no {path} of the expected form")

@@ -27,7 +27,6 @@ let
     set = pkgs.${name};
     ours = pkgsWith [ (final: _: { cudaPackages = final.${name}; }) ];
   in {
-    nccl = attempt (set.nccl.version or null);
     cccl = if set ? cccl then "cccl" else if set ? cuda_cccl then "cuda_cccl" else null;
     capabilities = attempt (set.flags.cudaCapabilities or null);
     broken = attempt (attrNames (ours.python3Packages.torch.brokenConditions or { }));
@@ -53,8 +52,6 @@ in
   magmaUrls = attempt (map (patch: patch.url or (head (patch.urls or [ "" ]))) (magma.patches or [ ]));
   facts = {
     pythons = known (map pythonOf (named "(python3[0-9]+)Packages"));
-    triton = attempt (pkgs.python3Packages.triton.version or null);
-    magma = attempt (magma.version or null);
     magma_patches = attempt (namesOf (magma.patches or [ ]));
     torch_patches = attempt (namesOf (torch.patches or [ ]));
     cuda_sets = each cudaSet;

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
+from invoke.exceptions import Exit
 
 from build_pytorch.tasks.command import command, load, number, project, words
 
@@ -87,7 +88,7 @@ def build(
         outcomes = {name: found for name, found in outcomes.items() if name not in current}
         outcomes |= run.outcomes
         is_fixable = fix_hashes and run.fixable and not run.ended_by
-        if not (is_fixable and _fix(matrix.root, run.fixable, screen)):
+        if not (is_fixable and _fix(c, matrix.root, run.fixable, screen)):
             break
     is_bad = any(outcome.state is not BuildState.BUILT for outcome in outcomes.values())
     is_bad = is_bad or any(step.action == "failed" for step in plan.steps)
@@ -100,17 +101,13 @@ def build(
     return code
 
 
-def _fix(root: Path, logs: Sequence[Path], screen: Screen) -> bool:
+def _fix(c: Context, root: Path, logs: Sequence[Path], screen: Screen) -> bool:
     """Write the hashes of logs into matrix.toml. Return whether that changed something."""
     from build_pytorch.base import files, paths
-    from build_pytorch.base.errors import BuildPytorchError
-    from build_pytorch.tasks.prefetch import take_hashes
+    from build_pytorch.tasks.prefetch import prefetch
 
     before = files.read_below(root, paths.MATRIX)
     for log in logs:
-        try:
-            with contextlib.redirect_stdout(screen.stream):
-                take_hashes(from_log=str(log))
-        except BuildPytorchError as error:
-            screen.line(f"--fix-hashes: {error}")
+        with contextlib.redirect_stdout(screen.stream), contextlib.suppress(Exit):
+            prefetch(c, from_log=str(log))
     return files.read_below(root, paths.MATRIX) != before

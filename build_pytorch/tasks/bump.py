@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
@@ -11,12 +10,8 @@ from invoke.context import Context
 from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
-    from build_pytorch.base.console import Screen
-    from build_pytorch.base.file_plan import Change
     from build_pytorch.matrix.model import Matrix
-    from build_pytorch.sources.release_move import NewVersions
-
-_MINUTES = 60  #: maximum for one download
+    from build_pytorch.sources.release_move import Move
 
 
 @command(optional=("nightly",), texts={"release": "the release, if matrix.toml has several"})
@@ -34,122 +29,95 @@ def bump(
     assume: str = "",
 ) -> int:
     """Move a release to another PyTorch, nixpkgs or CUDA."""
-    from build_pytorch.base.console import Screen
-    from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
-    from build_pytorch.base.versions import NEWEST
+    from build_pytorch.base import file_plan
+    from build_pytorch.base.console import Screen, counted
+    from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
+    from build_pytorch.base.file_plan import Action
     from build_pytorch.matrix import matrix_editor, matrix_reader
-    from build_pytorch.matrix.selection import only_release
-    from build_pytorch.sources import move_checks
-    from build_pytorch.sources import nightly as commits
-    from build_pytorch.sources.fetchers import new_values
-    from build_pytorch.sources.planned_change import plan_files
-    from build_pytorch.sources.release_move import NewVersions, ReleaseMove
+    from build_pytorch.sources import planned_change
+    from build_pytorch.sources.fetchers import fetch_moved, hash_values
+    from build_pytorch.sources.release_move import left_to_do, moved_text, moved_values, pin_of
+    from build_pytorch.verify import reports
 
     old, screen = load(), Screen(sys.stdout)
     versions = {"torch": torch, "nixpkgs": nixpkgs, "cuda": cuda, "python": python}
-    if nightly:
-        if given := next((name for name, it in {**versions, "as": as_}.items() if it), ""):
-            raise BuildPytorchError(f"--nightly: moves the source alone; leave --{given} out")
-        word = commits.checked(NEWEST if nightly is True else str(nightly))
-        name = commits.chosen_release(old, release)
-        wanted = NewVersions(commit=commits.known_commit(old.releases[name].torch, word))
-    else:
-        wanted = _wanted(old, versions, pre=pre)
-        name = only_release(old, release, list(old.releases))
-        if wanted.torch and old.releases[name].torch.is_nightly:
-            what = f"--torch: release {name} builds a commit of a moving branch"
-            fix = "--nightly moves it; for a version, name another release with --release"
-            raise BuildPytorchError(f"{what}; {fix}")
-    move = ReleaseMove(old, name, wanted, beside=as_)
-    move = move_checks.asked_move(move, assume, _MINUTES)
-    text, changed = move.text(), as_ or name
+    move = _move(old, release, versions, nightly, beside=as_, pre=pre)
+    key, pin = pin_of(move, assume)
+    by_reason = moved_values(move, key, pin)
+    text = moved_text(move, by_reason, key, pin)
     moved = matrix_reader.parse(text, root=old.root)
     if (moved.releases, moved.pins) == (old.releases, old.pins):
-        screen.line(f"nothing to do: release.{name} has {wanted.words}")
+        screen.line(f"nothing to do: release.{move.name} has these versions")
         return EXIT_OK
-    todo = list(move_checks.check_upstream(moved.releases[changed], wanted, pre=pre))
-    for reason in move.reasons():
-        screen.fold("", reason, indent=2)
-    fetched = []
-    for item in move_checks.fetch_changed(old, moved, changed, _MINUTES):
-        if isinstance(item, str):
-            todo.append(item)
-            continue
-        screen.line(f"{item.source.label}: {item.hash} ({item.fetcher})")
-        fetched.append(item)
-    new = matrix_reader.parse(matrix_editor.edited(text, new_values(fetched)), root=old.root)
-    todo += move.todo
-    todo += [f"write the purpose of release.{as_}: whom it is for"] if as_ else []
-    return _carry_out(screen, old, new, plan_files(old, new), todo, dry_run=dry_run)
-
-
-def _wanted(matrix: Matrix, versions: dict[str, str], *, pre: bool) -> NewVersions:
-    """Return the versions that options name; a branch of Flox stands for its newest revision.
-
-    Raises BuildPytorchError for none, a malformed one, and a pre-release without --pre.
-    """
-    from packaging.version import Version
-
-    from build_pytorch.base.errors import BuildPytorchError
-    from build_pytorch.sources.github import FLOX_BRANCHES, FLOX_NIXPKGS, GitHub
-    from build_pytorch.sources.release_move import new_versions
-
-    if not any(versions.values()):
-        words = "--torch VERSION, --nixpkgs REV, --cuda VERSION or --python VERSION"
-        raise BuildPytorchError(f"nothing to do; give {words}")
-    if (branch := versions["nixpkgs"]) in FLOX_BRANCHES and branch not in matrix.pins:
-        versions["nixpkgs"], _ = GitHub().head(*FLOX_NIXPKGS, branch)
-    wanted = new_versions(**versions)
-    if wanted.torch and Version(wanted.torch).is_prerelease and not pre:
-        raise BuildPytorchError(f"v{wanted.torch} is a pre-release; --pre accepts it")
-    return wanted
-
-
-def _carry_out(
-    screen: Screen,
-    old: Matrix,
-    new: Matrix,
-    planned: list[Change],
-    todo: Iterable[str],
-    *,
-    dry_run: bool,
-) -> int:
-    """Print the plan, verify the recipes, write them, print what is left to do.
-
-    Returns the exit code: 1, with nothing written, if a file is edited by hand or a recipe does not
-    pass verification. Raises WriteError.
-    """
-    from build_pytorch.base import file_plan
-    from build_pytorch.base.console import counted
-    from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, ToolError
-    from build_pytorch.base.file_plan import Action
-    from build_pytorch.nix import evaluation
-    from build_pytorch.sources.planned_change import next_steps, rebuilds_of, verify_planned
-    from build_pytorch.tasks.rebuild_report import print_rebuilds
-    from build_pytorch.verify import reports
-
-    if dry_run:
-        screen.diff(planned[0].diff(0))
+    for reason, values in by_reason.items():
+        tables = dict.fromkeys(".".join(map(str, trail[:-1])) for trail in values)
+        screen.fold("", f"{reason}: {', '.join(tables)}", indent=2)
+    changed = as_ or move.name
+    fetched, todo = fetch_moved(old, moved, changed)
+    new = matrix_reader.parse(matrix_editor.edited(text, hash_values(fetched)), root=old.root)
+    planned = planned_change.plan_files(old, new)
+    screen.diff(planned[0].diff())
     file_plan.print_plan(screen, planned)
     if refused := [change for change in planned if change.action is Action.REFUSED]:
         screen.line(f"{counted(len(refused), 'file')} edited by hand: nothing was written.")
         return EXIT_FINDINGS
-    result = verify_planned(new, planned)
-    if result.exit_code != EXIT_OK or result.severities["warning"]:
-        reports.show(result, screen)
-    else:
-        screen.fold("", result.summary, indent=2)
+    result = planned_change.verify_planned(new, planned)
+    reports.show(result, screen)
     if result.exit_code != EXIT_OK:
         screen.line("The new recipes do not pass verification: nothing was written.")
         return EXIT_FINDINGS
-    if dry_run and evaluation.is_installed():
-        try:
-            print_rebuilds(rebuilds_of(old, new, planned), screen)
-        except ToolError as error:
-            screen.fold("", f"what is rebuilt is not known: {error}", "yellow")
     if not dry_run:
         file_plan.apply(old.root, planned)
     screen.line("Dry run: nothing was written." if dry_run else "Written; `git diff` shows it.")
-    for note in dict.fromkeys([*todo, *next_steps(new, planned)]):
+    todo += left_to_do(move.old, new.releases[changed], pin)
+    todo += [f"write the purpose of release.{as_}: whom it is for"] if as_ else []
+    first = next((v.id for v in new.of_release(changed) if not v.impossible), "")
+    todo.append(f"build one variant before the others: `git add -A`, `invoke build {first}`")
+    for note in todo:
         screen.fold("  - ", note, indent=4)
     return EXIT_OK
+
+
+def _move(
+    matrix: Matrix,
+    release: str,
+    versions: dict[str, str],
+    nightly: str | bool,
+    *,
+    beside: str,
+    pre: bool,
+) -> Move:
+    """Return the move that the options describe. Raises BuildPytorchError for what cannot be."""
+    from packaging.version import Version
+
+    from build_pytorch.base.errors import BuildPytorchError
+    from build_pytorch.base.versions import NEWEST
+    from build_pytorch.matrix.selection import only_release
+    from build_pytorch.sources import github
+    from build_pytorch.sources.release_move import Move, NewVersions, new_versions
+
+    nightlies = [name for name, it in matrix.releases.items() if it.torch.is_nightly]
+    if nightly:
+        if given := next((name for name, it in {**versions, "as": beside}.items() if it), ""):
+            raise BuildPytorchError(f"--nightly: moves the source alone; leave --{given} out")
+        name = only_release(matrix, release, nightlies)
+        if name not in nightlies:
+            what = f"release {name} builds version {matrix.releases[name].torch.version}"
+            raise BuildPytorchError(f"--nightly: {what}; nightlies: {', '.join(nightlies)}")
+        word = NEWEST if nightly is True else str(nightly)
+        commit = github.nightly_commit(matrix.releases[name].torch, word)
+        return Move(matrix=matrix, name=name, wanted=NewVersions(commit=commit))
+    if not any(versions.values()):
+        words = "--torch VERSION, --nixpkgs REV, --cuda VERSION or --python VERSION"
+        raise BuildPytorchError(f"nothing to do; give {words}")
+    if (branch := versions["nixpkgs"]) in github.FLOX_BRANCHES and branch not in matrix.pins:
+        versions["nixpkgs"] = github.head("flox/nixpkgs", branch).sha
+    wanted = new_versions(**versions)
+    if wanted.torch and Version(wanted.torch).is_prerelease and not pre:
+        raise BuildPytorchError(f"v{wanted.torch} is a pre-release; --pre accepts it")
+    name = only_release(matrix, release, list(matrix.releases))
+    if wanted.torch and name in nightlies:
+        what = f"--torch: release {name} builds a commit of a moving branch"
+        fix = "--nightly moves it; for a version, name another release with --release"
+        raise BuildPytorchError(f"{what}; {fix}")
+    return Move(matrix=matrix, name=name, wanted=wanted, beside=beside)

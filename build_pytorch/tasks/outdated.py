@@ -1,4 +1,4 @@
-"""`invoke outdated`: list newer versions of PyTorch and nixpkgs."""
+"""`invoke outdated`: list newer versions of PyTorch and nixpkgs, and rules that have ended."""
 
 from __future__ import annotations
 
@@ -10,36 +10,33 @@ from invoke.context import Context
 from build_pytorch.tasks.command import command, load
 
 
-def today() -> dt.date:
-    """Return the date in UTC."""
-    return dt.datetime.now(dt.UTC).date()
-
-
-@command(texts={"check": "exit 1 if something is newer (CI)"})
+@command(texts={"check": "exit 1 if something is newer or has ended (CI)"})
 def outdated(c: Context, check: bool = False, json: bool = False) -> int:
-    """List newer versions of PyTorch and nixpkgs."""
-    from build_pytorch.base.console import Screen, counted, print_json
+    """List newer versions of PyTorch and nixpkgs, and rules that have ended."""
+    from build_pytorch.base.console import Screen, print_json
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
+    from build_pytorch.matrix import rules
     from build_pytorch.matrix.available import stale_builds
-    from build_pytorch.sources.github import BRANCH, upstream_versions
+    from build_pytorch.sources.github import upstream_versions
 
     matrix = load()
-    rows = list(upstream_versions(matrix, matrix.releases, today()))
-    is_newer = any(row.newer for row in rows)
-    code = EXIT_FINDINGS if check and is_newer else EXIT_OK
+    versions = list(upstream_versions(matrix))
+    ended = []
+    for rule in matrix.rules:
+        variants = [variant for variant in matrix.variants if rules.holds(rule.when, variant)]
+        if variants and all(rules.is_ended(rule, variant) for variant in variants):
+            ended.append(rule.id)
+    is_outdated = ended or any(row.newest != row.ours for row in versions)
     if json:
-        print_json(rows, sys.stdout)
-        return code
-    screen = Screen(sys.stdout)
-    for row in rows:
-        if not row.ours:
-            screen.line(f"{row.release}  {row.name}: {row.newest} of {row.date}")
-            continue
-        state = f"{row.newest} is newer" if row.newer else "is the newest"
-        branch = row.name if row.days is not None else BRANCH
-        date = f" ({branch} of {row.date})" if row.date and row.newer else ""
-        age = "" if row.days is None else f", {counted(row.days, 'day')} old"
-        screen.line(f"{row.release}  {row.name} {row.ours}{age}: {state}{date}")
-    if stale := stale_builds(today()):
-        screen.fold("", stale, "yellow")
-    return code
+        print_json({"versions": versions, "ended_rules": ended}, sys.stdout)
+    else:
+        screen = Screen(sys.stdout)
+        for row in versions:
+            date = f" ({row.date})" if row.date else ""
+            state = "is the newest" if row.newest == row.ours else f"{row.newest}{date} is newer"
+            screen.line(f"{row.release}  {row.name} {row.ours}: {state}")
+        for name in ended:
+            screen.line(f"rule {name}: its `until` holds for all its variants; delete it")
+        if stale := stale_builds(dt.datetime.now(dt.UTC).date()):
+            screen.fold("", stale, "yellow")
+    return EXIT_FINDINGS if check and is_outdated else EXIT_OK
