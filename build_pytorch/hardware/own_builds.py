@@ -18,8 +18,6 @@ from build_pytorch.matrix.tables import GpuArchitecture, Release
 
 WITH_CUDNN: Final = (7, 5)
 """GPUs below this capability get no cuDNN of 9.11 or newer: NVIDIA, support matrix, 2026-11."""
-_ENOUGH: Final = "avx2"
-"""The ISA that was measured to be as fast as the higher ones: docs/explanation/worth.md."""
 _SIZE: Final = "only for size (libtorch_cuda half, estimated) or one CUDA in Nix"
 """Source: in libtorch_cuda.so of 2.14.1+cu130, code for one GPU and the host is 233 of 503 MB;
 docs/explanation/worth.md."""
@@ -64,7 +62,7 @@ def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> B
     """Return whether to build the ideal variant, given the published builds that run.
 
     The ideal is the best of all known GPU architectures and ISAs. Of equal ones the matrix's own
-    comes first, then the ISA that is enough, then the highest.
+    comes first, then an ISA that is no alias, then the highest.
     """
     possible, flags = list(_possible(matrix, machine)), machine.cpu.flags.split()
     running = [it for it in possible if it.verdict.runs]
@@ -75,7 +73,7 @@ def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> B
         if it.gpu and it.release not in served
     }
     isas = {
-        key: isa.level
+        key: (not isa.same_as, isa.level)
         for key, isa in {**known_hardware.load().cpu, **matrix.cpus}.items()
         if isa.platform == machine.platform and not missing_cpu_flags(isa, flags)
     }
@@ -87,7 +85,7 @@ def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> B
     def rank(place: tuple[_Possible, str]) -> tuple[object, ...]:
         it, isa = place
         is_existing = (it.release, it.gpu, isa) in existing
-        return it.verdict.rank(machine), is_existing, isa == _ENOUGH, isas[isa]
+        return it.verdict.rank(machine), is_existing, isas[isa]
 
     (release, gpu, verdict), isa = max(((it, isa) for it in running for isa in isas), key=rank)
     has_reason, says = _reason(verdict, machine, ready)

@@ -19,6 +19,7 @@ from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.release_consistency import is_for_recipes
 from build_pytorch.matrix.tables import (
     Condition,
+    CpuIsa,
     GpuArchitecture,
     MatrixFile,
     Release,
@@ -90,6 +91,7 @@ def contradictions(spec: MatrixFile) -> Iterator[Fault]:
         if missing := [flag for flag in required_cpu_flags(cpu.flags) if flag not in cpu.cpuinfo]:
             allowed = f"also {', '.join(missing)}: its flags need them, or a CPU stops (SIGILL)"
             yield ("cpu", key, "cpuinfo"), wrong(quoted(list(cpu.cpuinfo)), allowed)
+        yield from _below(("cpu", key), _alias(spec, cpu))
     yield from _levels(spec)
     yield from _pins(spec)
     yield from _rules(spec)
@@ -116,6 +118,20 @@ def _gpu(key: str, gpu: GpuArchitecture) -> Iterator[Fault]:
     if known.last_cuda and order(gpu.last_cuda or "99") > order(known.last_cuda):
         found = quoted(gpu.last_cuda or "")
         yield ("last_cuda",), wrong(found, f"{known.last_cuda} or older for {gpu.capability}")
+
+
+def _alias(spec: MatrixFile, cpu: CpuIsa) -> Iterator[Fault]:
+    """An ISA stands for another one that runs wherever that one does, and only with evidence."""
+    if not cpu.same_as:
+        return
+    if not cpu.evidence:
+        allowed = "only with `evidence`: `invoke compare A --against B` prints it"
+        yield ("same_as",), wrong(quoted(cpu.same_as), allowed)
+    other = spec.cpu.get(cpu.same_as)
+    of_lower = other and other.platform == cpu.platform and other.level < cpu.level
+    if not of_lower or (other and other.same_as):
+        allowed = f"an ISA of {cpu.platform} of a lower level, which is the same as no other one"
+        yield ("same_as",), wrong(quoted(cpu.same_as), allowed)
 
 
 def _levels(spec: MatrixFile) -> Iterator[Fault]:

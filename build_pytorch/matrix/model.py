@@ -277,6 +277,15 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
         return structs.replace(self, is_wrapper=False) if is_same else None
 
     @property
+    def alias_of(self) -> str:
+        """The id of the package of its release that is as fast, or ""; see `same_as` of an ISA."""
+        same = self.cpu.same_as
+        if same not in self.group.cpu:
+            return ""
+        variant = structs.replace(self.variant, cpu_key=same)
+        return f"{variant.id}+{self.name}" if self.companion else variant.id
+
+    @property
     def source_fixes(self) -> tuple[str, ...]:
         """The fixes that change the source."""
         base = self.gpu and self.gpu.codegen_base

@@ -122,12 +122,13 @@ def session_ids(matrix: Matrix) -> list[tuple[str, list[str]]]:
     """Return the id of each variant with the tags of its nox session.
 
     Tags are the GPU architecture, the CPU ISA, the release, the platform and the kind, and
-    `buildable` if a machine can run it, all hashes are there, and no other variant is the same.
+    `buildable` if a machine can run it, all hashes are there, and no other variant is the same. An
+    alias has only the tag `alias`.
     """
     found = []
     for v in matrix.variants:
         tags = [v.gpu_key, v.cpu_key, v.release_name, v.platform, v.kind]
         if not (v.impossible or v.untaken_hashes or v.same_build_as):
             tags.append("buildable")
-        found.append((v.id, [tag for tag in tags if tag]))
+        found.append((v.id, ["alias"] if v.alias_of else [tag for tag in tags if tag]))
     return found

@@ -271,6 +271,8 @@ class CpuIsa(TomlTable, frozen=True, kw_only=True):
     cpus: tuple[ft.Text, ...] = ()  #: examples of CPUs that have it
     lacking: tuple[ft.Text, ...] = ()  #: examples of CPUs that do not have it
     builder_feature: ft.SystemFeature | None = None  #: system feature of Nix builders that run it
+    same_as: ft.NoText = ""  #: ISA whose builds are as fast: those of this one are aliases
+    evidence: ft.NoText = ""  #: the comparison for same_as: builds, machines, interval, date
     source: ft.Origin | None = None  #: where these facts are from
     checked: ft.Date | None = None  #: date of the last comparison with the source
 

@@ -115,6 +115,8 @@ def _facts(matrix: Matrix, package: Package, *, verbose: bool) -> Iterator[tuple
         yield "companion", f"{text} of {variant.id}"
     if twin := variant.same_build_as:
         yield "same files", f"the same build as {twin.id}"
+    if package.alias_of:
+        yield "alias", f"of {package.alias_of}; {package.cpu.evidence}"
     cuda = variant.cuda
     needs = f", CUDA {cuda.version}, driver {variant.driver}" if cuda else ""
     torch = f"PyTorch {release.torch.version} {_source(release.torch.source)}"

@@ -1,0 +1,58 @@
+"""Variants that are measured to be no better than another one, and are built only when named."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import PROJECT
+
+from build_pytorch.base.errors import MatrixError
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.selection import session_ids
+
+TEXT = (PROJECT / "matrix.toml").read_text()
+
+
+def with_isas(*lines: str) -> Matrix:
+    """Return the matrix with other values of ISAs."""
+    return matrix_reader.parse(TEXT + "\n[cpu]\n" + "\n".join(lines))
+
+
+def test_an_isa_with_evidence_makes_aliases_on_x86_alone() -> None:
+    matrix = matrix_reader.parse(TEXT)
+    aliases = {p.id: p.alias_of for p in matrix.packages if p.alias_of}
+    assert aliases["cuda13_0/sm90-avx512bf16"] == "cuda13_0/sm90-avx2"
+    assert aliases["cuda12_8/cpu-avx512"] == "cuda12_8/cpu-avx2"
+    assert aliases["cuda13_0/sm90-avx512+torchvision"] == "cuda13_0/sm90-avx2+torchvision"
+    assert not any(name.partition("-")[2].startswith(("avx2", "armv")) for name in aliases)
+    tags = dict(session_ids(matrix))
+    assert tags["cuda13_0/sm90-avx512"] == ["alias"]
+    buildable = {name for name, its in tags.items() if "buildable" in its}
+    possible = {v.id for v in matrix.variants if not (v.impossible or v.untaken_hashes)}
+    assert buildable == possible - aliases.keys()
+
+
+def test_a_matrix_may_have_no_aliases() -> None:
+    matrix = with_isas(*(f'{isa}.same_as = ""' for isa in ("avx512", "avx512bf16", "avx512vnni")))
+    assert not any(package.alias_of for package in matrix.packages)
+    assert "buildable" in dict(session_ids(matrix))["cuda13_0/sm90-avx512"]
+
+
+def test_a_release_without_the_other_isa_has_no_aliases() -> None:
+    matrix = matrix_reader.parse(TEXT.replace('cpu = ["avx2", "avx512", ', 'cpu = ["avx512", '))
+    assert not any(v.alias_of for v in matrix.of_release("cuda13_0"))
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('avx512.evidence = ""', 'cpu.avx512.same_as: found "avx2"; allowed: only with `evidence`'),
+        ('avx512.same_as = "avx512vnni"', "of a lower level"),
+        ('avx512.same_as = "armv9"', "an ISA of x86_64-linux"),
+        ('avx512bf16.same_as = "avx512"', "the same as no other"),
+    ],
+)
+def test_wrong_aliases_are_refused(line: str, says: str) -> None:
+    with pytest.raises(MatrixError) as error:
+        with_isas(line)
+    assert says in str(error.value)
