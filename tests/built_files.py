@@ -129,10 +129,9 @@ def package_of(package_id: str) -> Package:
 
 def looked(part_id: str, package: str | Package, folder: Path) -> dict[str, Any]:
     """What one part reports about the files of a folder, as the JSON document has it."""
-    (part,) = [part for part in inspection.PARTS if part.id == part_id]
     package = package_of(package) if isinstance(package, str) else package
-    result = inspection.look(part, inspection.folder_target(package, folder))
-    return dict(msgspec.to_builtins(result))
+    target = inspection.folder_target(package, folder)
+    return dict(msgspec.to_builtins(inspection.look(part_id, target)))
 
 
 def texts(part: dict[str, Any], severity: str = "error") -> str:

@@ -49,10 +49,10 @@ def garbage(path: Path, kind: str) -> None:
         ("libc10.so", "pipe", "not a regular file"),
         ("libc10.so", "dangling", "No such file or directory"),
         ("libc10.so", "loop", "is a symbolic link"),
-        ("libc10.so", "header alone", "its header is cut off"),
-        ("libc10.so", "half", "its tables are cut off"),
+        ("libc10.so", "header alone", "its table of sections is missing or cut off"),
+        ("libc10.so", "half", "its table of sections is missing or cut off"),
         ("libtorch_cpu.so", "pipe", "not a regular file"),
-        ("libtorch_cuda.so", "half", "its tables are cut off"),
+        ("libtorch_cuda.so", "half", "its table of sections is missing or cut off"),
     ],
 )
 def test_what_is_no_complete_library_is_a_finding_and_no_hang(
@@ -117,11 +117,14 @@ def row(kind: int, offset: int, size: int) -> bytes:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (elf_header(64, 0, 0) + row(0, 0, 2**60), "it has no section table"),  # above 65,279
+        (
+            elf_header(64, 0, 0) + row(0, 0, 2**60),
+            "its table of sections is missing or cut off",
+        ),  # above 65,279
         (elf_header(64, 1, 0) + row(1, 64, 2**60), "128 bytes of 1152921504606847040"),
         (elf_header(64, 1, 1) + row(1, 64, 64), "its sections have no names"),
         (elf_header(64, 1, 0) + row(8, 64, 2**60), "its sections have no names"),
-        (elf_header(2**63, 1, 0) + row(1, 64, 64), "its tables are cut off"),
+        (elf_header(2**63, 1, 0) + row(1, 64, 64), "its table of sections is missing or cut off"),
         (elf_header(64, 1, 0) + row(1, 64, 65), "128 bytes of 129"),
         (elf_header(64, 1, 0) + row(1, 64, 64), ""),
     ],

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from build_pytorch.inspect.target import InspectionFinding, Target
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import Package
 from build_pytorch.nix import store
 
 _GIB: Final = 1 << 30
@@ -47,13 +47,9 @@ def check_closure(target: Target, figures: dict[str, Any]) -> Iterator[Inspectio
     """Compare the CUDA versions and the size of a closure with what is allowed."""
     paths = target.closure()
     names = [_STORE_PREFIX.sub("", path, count=1) for path in paths]
-    sizes = zip(names, store.sizes(paths), strict=True)
-    by_size = sorted(sizes, key=lambda item: -item[1])
+    by_size = sorted(zip(names, store.sizes(paths), strict=True), key=lambda item: -item[1])
     figures |= {"bytes": sum(held for _, held in by_size), "largest": dict(by_size[:_MOST])}
-    variant = target.package.variant
-    yield from check_cuda(variant, sorted(names))
-    if target.package.companion:
-        yield from check_torch(variant, sorted(names))
+    yield from check_names(target.package, sorted(names))
     yield from check_size(target, figures["bytes"], figures["largest"])
 
 
@@ -73,35 +69,25 @@ def check_size(target: Target, size: int, largest: dict[str, int]) -> Iterator[I
         yield InspectionFinding("error", _SUBJECT, found, expected, fix)
 
 
-def check_cuda(variant: Variant, names: list[str]) -> Iterator[InspectionFinding]:
-    """Find CUDA in a CPU-only closure, none in another one, and every other CUDA version."""
-    found, cuda = list(filter(_CUDA.match, names)), variant.gpu and variant.release.cuda
-    if not cuda:
-        if found:
-            what = f"CUDA in a CPU-only variant: {_some(found)}"
-            yield InspectionFinding("error", _SUBJECT, what, "no CUDA at all")
-        return
-    right, versions = f"CUDA {cuda.version} and no other", cuda_versions(names)
-    if not found:
-        yield InspectionFinding("error", _SUBJECT, "no CUDA at all", right)
-    elif not versions:
-        what = f"{_some(found)}: no name with a CUDA version"
-        yield InspectionFinding("warning", _SUBJECT, what, right)
+def check_names(package: Package, names: list[str]) -> Iterator[InspectionFinding]:
+    """Find what the names of store paths say of CUDA, and of the PyTorch of a companion."""
+    variant, found = package.variant, list(filter(_CUDA.match, names))
+    cuda, versions = variant.gpu and variant.release.cuda, cuda_versions(names)
+    right = f"CUDA {cuda.version} and no other" if cuda else "no CUDA at all"
+    if bool(found) != bool(cuda):
+        text = f"CUDA in a CPU-only variant: {_some(found)}" if found else "no CUDA at all"
+        yield InspectionFinding("error", _SUBJECT, text, right)
+    elif cuda and not versions:
+        text = f"{_some(found)}: no name with a CUDA version"
+        yield InspectionFinding("warning", _SUBJECT, text, right)
     for version, holders in versions.items():
-        if version != cuda.version:
+        if cuda and version != cuda.version:
             yield InspectionFinding("error", _SUBJECT, f"CUDA {version}: {_some(holders)}", right)
-
-
-def check_torch(variant: Variant, names: list[str]) -> Iterator[InspectionFinding]:
-    """Find a closure of a companion without the PyTorch of its variant, or with another one."""
-    found = sorted({match[0] for match in map(_TORCH.match, names) if match})
     right = f"{variant.pname}-{variant.version}"
-    if not any(name.endswith(right) for name in found):
-        what = f"no {right}; PyTorch in it: {_some(found) or 'none'}"
-        yield InspectionFinding("error", _SUBJECT, what, right)
-    elif len(found) > 1:
-        what = f"several PyTorch: {_some(found)}"
-        yield InspectionFinding("error", _SUBJECT, what, f"{right} only")
+    torches = sorted({match[0] for match in map(_TORCH.match, names) if match})
+    if package.companion and [name.endswith(right) for name in torches] != [True]:
+        text = f"PyTorch in it: {_some(torches) or 'none'}"
+        yield InspectionFinding("error", _SUBJECT, text, f"{right} and no other")
 
 
 def _some(names: list[str], most: int = 5) -> str:

@@ -6,6 +6,7 @@ version.py; features show in names and texts of the libraries. Nothing is run.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -102,14 +103,11 @@ def _stated(target: Target) -> dict[str, str]:
     The libraries of a result may be in another output than its Python files.
     """
     places = [target.folder, target.folder.parent]
-    if target.artefact:
-        package = target.product.folder.partition("/")[0]
-        places += target.artefact.output.glob(f"lib/python3*/site-packages/{package}")
-    for place in places:
-        try:
+    package = target.product.folder.partition("/")[0]
+    output = target.artefact.output if target.artefact else target.folder
+    for place in (*places, *output.glob(f"lib/python3*/site-packages/{package}")):
+        with contextlib.suppress(OSError):
             return stated_in(read_named(place / "version.py").decode(errors="replace"))
-        except OSError:
-            continue
     return {}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -15,21 +15,30 @@ from build_pytorch.base.versions import in_range
 from build_pytorch.inspect.elf_file import DeviceObject, device_objects, read_elf
 from build_pytorch.inspect.target import TORCH, InspectionFinding, Target
 from build_pytorch.matrix.compatibility import capability_of, fit, sm_code
+from build_pytorch.matrix.source_tables import KnownCompanion
 
 _LIST: Final = 3
 """Least number of architectures that another library is compiled for when it brings a list."""
 
 
-class BundledLibrary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A library that is linked into one of PyTorch's; the fields are in device_code.toml."""
+class BundledLibrary(NamedTuple):
+    """A library that nixpkgs links into one of PyTorch's, compiled for a list of its own."""
 
     title: str
-    share: float
-    needed: bool = False
+    share: float  #: the largest share of objects that may be of it
+    severity: Literal["error", "warning"]  #: if it does not run on the GPU
+
+
+_BUNDLED: Final = {
+    "libtorch_cuda.so": BundledLibrary("NCCL", 0.25, "warning"),
+    "libtorch_cuda_linalg.so": BundledLibrary("MAGMA", 1.0, "error"),
+}
+"""MAGMA 2.6 has 99 to 437 objects, NCCL 16 (2.28) to 90; libtorch_cuda.so has 383 to 456 of its own
+(PyPI, Debian)."""
 
 
 class AddedCode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An architecture that PyTorch adds for some files; the fields are in device_code.toml."""
+    """An architecture that PyTorch adds for some files; device_code.toml explains the fields."""
 
     base: str
     code: str
@@ -38,39 +47,22 @@ class AddedCode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     needed: bool = False
 
 
-class DeviceCodeTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of device_code.toml."""
-
-    added: tuple[AddedCode, ...]
-    bundled: dict[str, BundledLibrary]
+_ADDED: Final = msgspec.toml.decode(
+    Path(__file__).with_suffix(".toml").read_bytes(), type=dict[str, tuple[AddedCode, ...]]
+)["added"]
 
 
-_TABLE: Final = msgspec.toml.decode(
-    Path(__file__).with_suffix(".toml").read_bytes(), type=DeviceCodeTable
-)
-
-
-class ExpectedCode(Struct, frozen=True, kw_only=True):
+class ExpectedCode(NamedTuple):
     """The machine code that the objects of a product have: one of `wanted`, others of `allowed`.
 
     The main library has each of `needed` as well.
     """
 
-    product: str
+    product: KnownCompanion
     capability: str
     wanted: set[str]
     allowed: set[str]
     needed: tuple[str, ...]
-
-
-class LibrarySize(Struct, frozen=True, kw_only=True):
-    """Bytes of a library: of the file, of all but its device code, and by architecture."""
-
-    library: str
-    bytes: int
-    host: int
-    code: dict[str, int]
-    surplus: int  #: of device code for other architectures than the variant's
 
 
 def expected_code(target: Target) -> ExpectedCode | None:
@@ -80,16 +72,13 @@ def expected_code(target: Target) -> ExpectedCode | None:
         return None
     cuda, torch = variant.release.cuda.version, variant.release.torch.version
     capability, code = variant.gpu.capability, sm_code(variant.gpu.capability)
-    added = [
-        one
-        for one in (_TABLE.added if target.product is TORCH else ())
-        if one.base == capability
-        and in_range(cuda, f">={one.cuda}")
-        and in_range(torch, f">={one.torch}")
-    ]
+    added = []
+    for one in _ADDED if target.product is TORCH else ():
+        is_known = in_range(cuda, f">={one.cuda}") and in_range(torch, f">={one.torch}")
+        added += [one] if one.base == capability and is_known else []
     wanted = {code, f"{code}a", f"{code}f"}  # a, f: features of these GPUs or of their family
     return ExpectedCode(
-        product=target.product.title,
+        product=target.product,
         capability=capability,
         wanted=wanted,
         allowed=wanted.union(one.code for one in added),
@@ -98,20 +87,26 @@ def expected_code(target: Target) -> ExpectedCode | None:
 
 
 def check_device_code(target: Target, figures: dict[str, Any]) -> Iterator[InspectionFinding]:
-    """Compare the device code of every library with the GPU architecture of the variant."""
+    """Compare the device code of every library with the GPU architecture of the variant.
+
+    Figures: the bytes of each library by architecture, and of its host part.
+    """
     product, expected = target.product, expected_code(target)
-    objects, figures["sizes"] = {}, []
+    holding, figures["sizes"] = {}, {}
     for path in [*target.libraries(), *(_nccl_beside(target) if expected else ())]:
         elf = read_elf(path)
-        held = device_objects(elf)
-        figures["sizes"].append(_size(path.name, elf.size, held, expected))
-        if path.parent == target.folder:
-            objects[path.name] = held
-    holding = {name: held for name, held in objects.items() if held}
+        held, sizes = device_objects(elf), Counter[str]()
+        for each in held:
+            sizes.update(each.images)
+        sizes["host"] = elf.size - sizes.total()
+        figures["sizes"][path.name] = dict(sorted(sizes.items()))
+        if held and path.parent == target.folder:
+            holding[path.name] = held
+        if expected is None and (held or "cuda" in path.name):
+            found = "device code" if held else "a library for CUDA"
+            right = f"none in a CPU-only {product.title}"
+            yield InspectionFinding("error", path.name, found, right)
     if expected is None:
-        for name in (name for name in objects if name in holding or "cuda" in name):
-            found = "device code" if name in holding else "a library for CUDA"
-            yield InspectionFinding("error", name, found, f"none in a CPU-only {product.title}")
         return
     version, none, main = target.package.version, product.no_device_code, product.device_code[0]
     if not holding and none and in_range(version, none):
@@ -132,7 +127,8 @@ def judge_library(
     library: str, objects: Sequence[DeviceObject], expected: ExpectedCode, *, is_main: bool
 ) -> Iterator[InspectionFinding]:
     """Judge the objects of a library; the main one must have code for the variant."""
-    bundled = _TABLE.bundled.get(library) if expected.product == TORCH.title else None
+    bundled, product = _BUNDLED.get(library), expected.product.title
+    bundled = bundled if expected.product is TORCH else None
     others = [each for each in objects if bundled and _is_bundled(each, expected.allowed)]
     if bundled and 0 < len(others) <= bundled.share * len(objects):
         yield from _judge_bundled(library, bundled, others, expected.capability)
@@ -145,12 +141,12 @@ def judge_library(
     if is_main and not present & expected.wanted:
         found = f"device code for {_counts(each.cubins for each in ours) or 'nothing'}"
     elif without:
-        number = f"{counted(len(without), 'object')} of {expected.product}"
+        number = f"{counted(len(without), 'object')} of {product}"
         codes = _counts(each.cubins for each in without)
         found = f"{number} without code for {code}, but for {codes}"
     elif present - expected.allowed:
         codes = _counts(each.cubins - expected.allowed for each in ours)
-        found = f"device code of {expected.product} for {codes}"
+        found = f"device code of {product} for {codes}"
     if found:
         yield InspectionFinding("error", library, found, f"{code} and nothing else")
     for needed in expected.needed if is_main and not without else ():
@@ -188,7 +184,7 @@ def _judge_bundled(
     if lacking:
         codes = _counts(each.cubins for each in lacking)
         yield InspectionFinding(
-            "error" if bundled.needed else "warning",
+            bundled.severity,
             library,
             f"{len(lacking)} of {counted(len(lists), 'object')} of {title} for {codes}",
             f"code that runs on {capability}",
@@ -204,22 +200,6 @@ def _nccl_beside(target: Target) -> list[Path]:
     for path in target.closure():
         found += Path(path).glob("lib/libnccl.so*") if "nccl" in path else ()
     return sorted({path.resolve() for path in found if path.is_file()})
-
-
-def _size(
-    name: str, size: int, objects: Sequence[DeviceObject], expected: ExpectedCode | None
-) -> LibrarySize:
-    code: Counter[str] = Counter()
-    for each in objects:
-        code.update(each.images)
-    allowed = expected.allowed if expected else set()
-    return LibrarySize(
-        library=name,
-        bytes=size,
-        host=size - code.total(),
-        code=dict(sorted(code.items(), key=lambda item: (len(item[0]), item))),
-        surplus=sum(held for architecture, held in code.items() if architecture not in allowed),
-    )
 
 
 def _counts(codes: Iterable[Iterable[str]]) -> str:

@@ -87,28 +87,26 @@ def _read_headers(path: Path, file: BinaryIO, size: int) -> ElfFile:
     head = file.read(_HEADER.size)
     if not head.startswith(_MAGIC):
         raise ToolError("it begins with other bytes" if head else "it is empty")
-    if len(head) < _HEADER.size:
-        raise ToolError("its header is cut off")
+    head = head.ljust(_HEADER.size, b"\0")  # where it is cut off, it has no sections
     machine, place, row_size, count, index = _HEADER.unpack(head)
-    if count and (row_size != _ROW.size or place + count * row_size > size):
-        raise ToolError("its tables are cut off")
-    if not count:  # or more than 65,279, which no linker makes of a library
-        raise ToolError("it has no section table")
+    # No linker makes a library of more than 65,279 sections, whose number is elsewhere.
+    if not count or row_size != _ROW.size or place + count * row_size > size:
+        raise ToolError("its table of sections is missing or cut off")
     file.seek(place)
     rows = list(_ROW.iter_unpack(file.read(count * row_size)))
-    rows = [(name, kind, at, 0 if kind == _NOBITS else length) for name, kind, at, length in rows]
-    needed = max(at + length for _, _, at, length in rows)
+    held = [(name, at, length) for name, kind, at, length in rows if kind != _NOBITS]
+    needed = max((at + length for _, at, length in held), default=0)
     if needed > size:
         raise ToolError(f"{size} bytes of {needed}")
-    if index >= count or not 0 < rows[index][3] <= _MOST_NAMES:
+    _, kind, at, length = rows[index] if index < count else (0, _NOBITS, 0, 0)
+    if kind == _NOBITS or not 0 < length <= _MOST_NAMES:
         raise ToolError("its sections have no names")
-    file.seek(rows[index][2])
-    names = file.read(rows[index][3])
+    file.seek(at)
+    names = file.read(length)
     sections: dict[bytes, tuple[int, int]] = {}
-    for start, kind, at, length in rows:
-        if kind != _NOBITS:
-            name = names[start : start + _LONGEST_NAME].partition(b"\0")[0]
-            sections.setdefault(name, (at, length))
+    for start, at, length in held:
+        name = names[start : start + _LONGEST_NAME].partition(b"\0")[0]
+        sections.setdefault(name, (at, length))
     return ElfFile(path, machine, size, sections)
 
 

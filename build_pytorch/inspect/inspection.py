@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-import msgspec
 from msgspec import Struct, structs
 
 from build_pytorch.base import files, foreign_json
@@ -29,12 +29,11 @@ _STATES: Final[dict[str, Outcome]] = {
 
 
 class Part(NamedTuple):
-    """A part: a stable id, a title ({product}: PyTorch or the companion), the fix, the check.
+    """A part: what is right, the fix, and the check.
 
-    `check` yields findings and adds to the figures. It raises ToolError if it cannot look.
+    The check yields findings and adds to the figures. It raises ToolError if it cannot look.
     """
 
-    id: str
     title: str
     fix: str
     check: Callable[[Target, dict[str, Any]], Iterator[InspectionFinding]]
@@ -75,7 +74,6 @@ def check_libraries(target: Target, _figures: dict[str, Any]) -> Iterator[Inspec
         found = f"not in {target.folder}, nor in the closure"
         yield InspectionFinding("error", product.main[0], found, f"{product.title}'s library")
     for library in target.libraries():
-        expected = f"a 64-bit library for machine {MACHINES[platform]}, which is {platform}"
         found, place = "", os.path.realpath(library)
         if target.artefact and not place.startswith(f"{store.folder()}/"):
             found = f"a link that leads out of the Nix store: {place}"
@@ -88,37 +86,34 @@ def check_libraries(target: Target, _figures: dict[str, Any]) -> Iterator[Inspec
         else:
             found = f"an ELF file for machine {machine}" * (machine != MACHINES[platform])
         if found:
+            expected = f"a 64-bit library for machine {MACHINES[platform]}, which is {platform}"
             yield InspectionFinding("error", library.name, found, expected)
 
 
 _BUILD_AGAIN: Final = "build the variant again from its recipe"
-PARTS: Final = (
-    Part("files", "{product}'s libraries are complete ELF files", _BUILD_AGAIN, check_libraries),
-    Part(
-        "device-code",
-        "{product}'s device code is for the variant's GPU architecture, and for no other",
+PARTS: Final = {
+    "files": Part("the libraries are complete ELF files", _BUILD_AGAIN, check_libraries),
+    "device-code": Part(
+        "device code is for the variant's GPU architecture, and for no other",
         "look at gpuTargets in the recipe and build again",
         device_code.check_device_code,
     ),
-    Part(
-        "config",
-        "{product}'s build configuration agrees with the matrix",
+    "config": Part(
+        "version, CUDA and compiler flags are the variant's",
         _BUILD_AGAIN,
         configuration.check_config,
     ),
-    Part(
-        "features",
-        "{product} has what the official wheel of its version has",
+    "features": Part(
+        "what the official wheel of its version has is compiled in",
         "compile it in, or name it with a reason in `without` of matrix.toml",
         configuration.check_features,
     ),
-    Part(
-        "closure",
-        "one CUDA version in the closure, and no more bytes than allowed",
+    "closure": Part(
+        "one CUDA version, and no more bytes than allowed",
         "look at the overlays in the recipe, or raise closure_gib in matrix.toml",
         closure.check_closure,
     ),
-)
+}
 
 
 def built_target(package: Package, artefact: Artefact) -> Target:
@@ -139,8 +134,6 @@ def built_target(package: Package, artefact: Artefact) -> Target:
 
 def folder_target(package: Package, folder: Path) -> Target:
     """Return the files of a folder given by the user. Raises BuildPytorchError."""
-    if not folder.is_dir():
-        raise BuildPytorchError(f"--path {folder}: no such folder")
     target = Target(package=package, folder=folder.resolve())
     product = target.product
     if not target.has_main(folder):
@@ -167,17 +160,14 @@ def inspect_result(root: Path, package: Package) -> Inspection:
 
 
 def _earlier(root: Path, package: Package, output: str) -> tuple[str, int]:
-    """Return the last report on another result of a package and the bytes of its closure."""
-    events = [event for event in ledger.read(root).events if event.by == "inspect"]
-    for event in reversed(events):
-        if event.subject == ledger.subject_of(package) and event.output != output:
-            try:
+    """Return the last report on another result of a package, and the bytes of its closure."""
+    for event in reversed(ledger.read(root).events):
+        is_own = event.by == "inspect" and event.subject == ledger.subject_of(package)
+        if is_own and event.output != output:
+            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
                 data = files.read_below(root, event.report, files.LARGEST_TEXT)
-                report = msgspec.convert(foreign_json.decode(data), Inspection)
-            except (OSError, ValueError):  # deleted, or of an older version
-                return "", 0
-            sizes = [part.figures.get("bytes") for part in report.parts if part.id == "closure"]
-            return event.report, next((it for it in sizes if isinstance(it, int)), 0)
+                return event.report, int(foreign_json.decode(data)["parts"][-1]["figures"]["bytes"])
+            break  # deleted, or without a closure
     return "", 0
 
 
@@ -186,9 +176,9 @@ def inspect_target(target: Target) -> Inspection:
     left_out = [] if target.artefact else ["closure"]
     left_out += ["features"] if target.package.companion else []
     results: list[PartResult] = []
-    for part in (part for part in PARTS if part.id not in left_out):
-        is_readable = not results or results[0].state != "failed" or part.id == "closure"
-        results.append(look(part, target, "" if is_readable else "the libraries are not complete"))
+    for name in (name for name in PARTS if name not in left_out):
+        is_readable = not results or results[0].state != "failed" or name == "closure"
+        results.append(look(name, target, "" if is_readable else "the libraries are not complete"))
     states = {result.state for result in results}
     outcome = "failed" if "failed" in states else "skipped" if "skipped" in states else "passed"
     return structs.replace(
@@ -201,24 +191,22 @@ def inspect_target(target: Target) -> Inspection:
     )
 
 
-def look(part: Part, target: Target, obstacle: str = "") -> PartResult:
+def look(name: str, target: Target, obstacle: str = "") -> PartResult:
     """Run a part; undecided for an obstacle, if a tool fails or if a file cannot be read."""
-    figures: dict[str, Any] = {}
-    findings: list[InspectionFinding] = []
+    part, figures = PARTS[name], dict[str, Any]()
     try:
-        if not obstacle:
-            findings = list(part.check(target, figures))
+        findings = [] if obstacle else list(part.check(target, figures))
     except (ToolError, OSError) as error:
         obstacle = str(error).partition("\n")[0]
     if obstacle:
-        findings, figures = [InspectionFinding("undecided", part.id, obstacle)], {}
+        findings, figures = [InspectionFinding("undecided", name, obstacle)], {}
     severities = {finding.severity for finding in findings}
-    passed: Outcome = "passed"
-    state = next((state for word, state in _STATES.items() if word in severities), passed)
+    states = [state for severity, state in _STATES.items() if severity in severities]
     for finding in findings:
         finding.fix = finding.fix or part.fix
-    title = part.title.format(product=target.product.title)
-    return PartResult(id=part.id, title=title, state=state, findings=findings, figures=figures)
+    return PartResult(
+        id=name, title=part.title, state=(*states, "passed")[0], findings=findings, figures=figures
+    )
 
 
 def _reason(part: PartResult) -> str:

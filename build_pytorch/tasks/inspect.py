@@ -12,7 +12,6 @@ from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
     from build_pytorch.base.console import Screen
-    from build_pytorch.inspect.device_code import LibrarySize
     from build_pytorch.inspect.inspection import Inspection
     from build_pytorch.matrix.model import Package
     from build_pytorch.matrix.tables import GpuArchitecture
@@ -84,14 +83,16 @@ def _show(screen: Screen, package: Package, result: Inspection) -> None:
 def _show_sizes(screen: Screen, figures: dict[str, Any], gpu: GpuArchitecture | None) -> None:
     """Print the sizes of libraries, by architecture, and of the largest packages of a closure."""
     from build_pytorch.base.console import visible
+    from build_pytorch.matrix.compatibility import sm_code
 
-    sizes: list[LibrarySize] = figures.get("sizes", [])
-    for each in sizes:
-        if each.bytes >= _LEAST_BYTES:
-            code = "".join(f", {name} {held / _MB:.1f}" for name, held in each.code.items())
-            whole = f"{each.library} {each.bytes / _MB:.1f} MB = host {each.host / _MB:.1f}"
-            screen.fold("    size  ", whole + code, indent=6)
-    whole, surplus = (sum(getattr(each, name) for each in sizes) for name in ("bytes", "surplus"))
+    whole = surplus = 0
+    for library, code in figures.get("sizes", {}).items():
+        size, listing = sum(code.values()), [f"{it} {held / _MB:.1f}" for it, held in code.items()]
+        others = [it for it in code if gpu and not it.startswith(("host", sm_code(gpu.capability)))]
+        whole, surplus = whole + size, surplus + sum(code[it] for it in others)
+        if size >= _LEAST_BYTES:
+            text = f"{library} {size / _MB:.1f} MB = {', '.join(listing)}"
+            screen.fold("    size  ", text, indent=6)
     if whole >= _LEAST_BYTES:
         less = f"; for {gpu.capability} alone {surplus / _MB:.1f} less" if gpu and surplus else ""
         screen.line(f"    size  together {whole / _MB:.1f} MB{less}")
