@@ -58,6 +58,10 @@ def test_what_is_as_good_as_the_best_is_right(torch: InstalledTorch, row: str) -
 WRONG = [
     (CPU, H100, "wrong", "a build without CUDA: H100 stays unused", "torch==2.15.0"),
     (NEWEST, OLD_DRIVER, "wrong", "needs driver 580.65.06", "2.14.1 --index-url"),
+    (
+        replace(NEWEST, arch_list=("sm_7", "compute_x", "\x1b")),
+        H100, "wrong", "no code for 9.0 (code: sm_7 compute_x", "torch==2.15.0",
+    ),
     (NEWEST, "zen4 | P40=6.1 | 580.95.05 | |", "wrong", "no code for 6.1 (code: sm_75", "2.14.1"),
     (replace(NEWEST, problem="CUDA error 999"), H100, "wrong", "no GPU: CUDA er", "nvidia-smi"),
     (replace(NEWEST, error="ImportError: x"), H100, "wrong", "imported: ImportE", "--force-re"),

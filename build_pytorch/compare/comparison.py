@@ -72,7 +72,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     settings = [Setting("cpu", number) for number in threads or dict.fromkeys((1, cores))]
     if device not in {"", "cpu"}:
         settings = [Setting(device, 0)]
-    elif not device and a_torch.cuda and b_torch.cuda and detect.read_nvml().gpus:
+    elif not device and a_torch.cuda and b_torch.cuda and detect.this_machine().gpus:
         settings.append(Setting("0", 0))
     found, end = [], time.monotonic() + minutes * 60
     for index, setting in enumerate(settings):

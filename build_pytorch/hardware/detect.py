@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 import pynvml
+from msgspec.structs import replace
 
 from build_pytorch.hardware.choose import Person
 from build_pytorch.hardware.saved_machines import Driver, Machine, MachineGpu, Processor
@@ -26,15 +27,6 @@ _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 _TOOLS: Final = ("uv", "flox", "pixi", "mamba", "conda", "nix-shell")
 _NVIDIA: Final = "0x10de"
 _AMD: Final = "0x1002"
-
-
-class NvmlFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What NVML reports. Without a working driver only `notes` has content."""
-
-    gpus: tuple[MachineGpu, ...] = ()
-    driver: str | None = None
-    cuda: str | None = None
-    notes: tuple[str, ...] = ()
 
 
 def person_here() -> Person:
@@ -49,28 +41,25 @@ def person_here() -> Person:
 
 def this_machine(root: Path = Path("/")) -> Machine:
     """Describe this machine. `root` is the folder of its proc, sys and run."""
-    cpu, nvml = parse_cpuinfo(file_text(root / "proc/cpuinfo")), read_nvml()
-    notes, devices = list(nvml.notes), list(_graphics(root))
-    if not cpu.flags:
+    kernel, devices = file_text(root / "proc/sys/kernel/osrelease").lower(), list(_graphics(root))
+    uname = platform.uname()  # an emulated Python (Rosetta, qemu) reports the emulated machine
+    machine = uname.machine.lower()
+    found = Machine(
+        platform=f"{_MACHINES.get(machine, machine)}-{uname.system.lower()}",
+        cpu=parse_cpuinfo(file_text(root / "proc/cpuinfo")),
+        other_gpus=tuple(f"AMD GPU 1002:{name}" for vendor, name in devices if vendor == _AMD),
+        is_wsl="microsoft" in kernel and "wsl" in kernel,
+    )
+    found = with_driver(found)
+    notes = list(found.notes)
+    if not found.cpu.flags:
         notes.append("/proc/cpuinfo lists no CPU flags: the CPU's features are unknown")
-    if not nvml.gpus and any(vendor == _NVIDIA for vendor, _ in devices):
+    if not found.gpus and any(vendor == _NVIDIA for vendor, _ in devices):
         marks = (root / ".dockerenv", root / "run/.containerenv")
         is_container = "KUBERNETES_SERVICE_HOST" in os.environ or any(it.exists() for it in marks)
         fix = "start the container with its GPUs (--gpus all)" * is_container
         notes.append(f"an NVIDIA GPU is on the PCI bus: {fix or 'install the NVIDIA driver'}")
-    kernel = file_text(root / "proc/sys/kernel/osrelease").lower()
-    uname = platform.uname()  # an emulated Python (Rosetta, qemu) reports the emulated machine
-    machine = uname.machine.lower()
-    return Machine(
-        platform=f"{_MACHINES.get(machine, machine)}-{uname.system.lower()}",
-        cpu=cpu,
-        gpus=nvml.gpus,
-        driver=nvml.driver,
-        cuda=nvml.cuda,
-        other_gpus=tuple(f"AMD GPU 1002:{name}" for vendor, name in devices if vendor == _AMD),
-        is_wsl="microsoft" in kernel and "wsl" in kernel,
-        notes=tuple(notes),
-    )
+    return replace(found, notes=tuple(notes))
 
 
 def parse_cpuinfo(text: str) -> Processor:
@@ -99,36 +88,35 @@ def _names(blocks: list[dict[str, str]], x86: str, arm: str) -> str | None:
     return _clean(" + ".join(dict.fromkeys(filter(None, names))))
 
 
-def read_nvml() -> NvmlFacts:
-    """Read the GPUs, the driver version, and the newest CUDA version that the driver supports."""
+def with_driver(machine: Machine) -> Machine:
+    """Return a machine with its GPUs, its driver and the newest CUDA that the driver supports."""
     gpus: list[MachineGpu] = []
     notes: list[str] = []
     try:
         pynvml.nvmlInit()
         for index in range(pynvml.nvmlDeviceGetCount()):
             try:
-                gpus.append(_gpu(index))
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+                name = _clean(pynvml.nvmlDeviceGetName(handle)) or "a GPU without a name"
             except pynvml.NVMLError as error:  # lost from the bus, or no permission
                 notes.append(f"GPU {index} cannot be read: {_clean(str(error))}")
+            else:
+                capability = _valid(f"{major}.{minor}", Capability)
+                gpus.append(MachineGpu(index=index, name=name, capability=capability))
         cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()  # 13000 is 13.0
-        return NvmlFacts(
+        return replace(
+            machine,
             gpus=tuple(gpus),
             driver=_valid(pynvml.nvmlSystemGetDriverVersion(), Driver),
             cuda=_valid(f"{cuda // 1000}.{cuda % 1000 // 10}", CudaVersion) if cuda else None,
             notes=tuple(notes),
         )
     except pynvml.NVMLError as error:
-        return NvmlFacts(notes=(f"no working NVIDIA driver (NVML: {_clean(str(error))})",))
+        return replace(machine, notes=(f"no working NVIDIA driver (NVML: {_clean(str(error))})",))
     finally:
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
-
-
-def _gpu(index: int) -> MachineGpu:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-    name = _clean(pynvml.nvmlDeviceGetName(handle)) or "a GPU without a name"
-    return MachineGpu(index=index, name=name, capability=_valid(f"{major}.{minor}", Capability))
 
 
 def _graphics(root: Path) -> Iterator[tuple[str, str]]:

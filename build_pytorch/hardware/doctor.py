@@ -65,14 +65,11 @@ def ask(python: str) -> tuple[str, InstalledTorch]:
     text = files.read_named(Path(installed_torch.__file__)).decode()
     with ProgressLine(f"importing the torch of {path}", 0) as progress:
         ran = process.start([path, "-"], stdin=text).finish(_SECONDS, progress.at)
+    why = f"code {ran.code}, {ran.last_line[:400]}"
+    why = f"no answer after {_SECONDS:g} s" if ran.expired else why
     first, _, second = ran.stdout.partition("\n")
-    ended = (
-        f"no answer after {_SECONDS:g} s"
-        if ran.expired
-        else f"code {ran.code}, {ran.last_line[:400]}"
-    )
     try:
-        rest = foreign_json.decode(second) if second else {"error": f"Python ended: {ended}"}
+        rest = foreign_json.decode(second) if second else {"error": f"Python ended: {why}"}
         return path, msgspec.convert({**foreign_json.decode(first), **rest}, InstalledTorch)
     except (ValueError, TypeError) as error:
         raise BuildPytorchError(
@@ -114,17 +111,17 @@ def _repair(python: str, torch: InstalledTorch, choice: Choice) -> str:
 def build_of(torch: InstalledTorch, machine: Machine) -> AvailableBuild:
     """Return an installed torch in the terms of a published build."""
     cuda = (torch.cuda or "") * bool(machine.gpus)
-    by_kind = {
-        kind: tuple(capability_of(code) for code in torch.arch_list if code.startswith(kind))
+    code, ptx = (
+        tuple(filter(None, (capability_of(it) for it in torch.arch_list if it.startswith(kind))))
         for kind in ("sm_", "compute_")
-    }
+    )
     return AvailableBuild(
         who="installed",
         versions=(torch.version.partition("+")[0],),
         platform=machine.platform,
         cuda=cuda,
-        code=tuple(filter(None, by_kind["sm_"])),
-        ptx=tuple(filter(None, by_kind["compute_"])),
+        code=code,
+        ptx=ptx,
         driver=driver_of(cuda),
     )
 
