@@ -5,7 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from built_files import compile_library, device_library, looked, needs_cuda, package_of, texts
+from built_files import (
+    compile_library,
+    device_library,
+    looked,
+    needs_cuda,
+    package_of,
+    texts,
+    variant_of,
+)
 from conftest import Project
 from msgspec import structs
 
@@ -135,10 +143,10 @@ RIGHT = "python3.13-pytorch210-python313-cuda13_0-sm120-avx2-2.10.0"
     ("names", "found"),
     [
         ([RIGHT, f"{RIGHT}-lib", f"{RIGHT}-dev"], ""),
-        ([], "PyTorch in it: none"),
-        (["python3.13-torch-2.9.1"], "PyTorch in it: python3.13-torch-2.9.1"),
+        ([], "PyTorch nowhere"),
+        (["python3.13-torch-2.9.1"], "PyTorch python3.13-torch-2.9.1"),
         (["python3.13-pytorch210-for-torchvision-sm120-avx2-2.10.0"], "pytorch210-for-torchvision"),
-        ([RIGHT, "python3.13-torch-2.9.1-lib"], "PyTorch in it: "),
+        ([RIGHT, "python3.13-torch-2.9.1-lib"], "PyTorch "),
         ([RIGHT, "python3.13-pytorch-lightning-2.5", "python3.13-torchmetrics-1.9.0"], ""),
     ],
 )
@@ -147,5 +155,6 @@ def test_the_closure_of_a_companion_holds_the_pytorch_of_its_variant_only(
 ) -> None:
     of_cuda = ["cuda_cudart-13.0.96", *names]
     findings = list(closure.check_names(package_of("sm120-avx2+torchvision"), of_cuda))
+    assert findings == list(closure.check_torch(variant_of("sm120-avx2"), names))
     assert [finding.severity for finding in findings] == (["error"] if found else [])
     assert not found or found in findings[0].found

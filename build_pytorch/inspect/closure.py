@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from build_pytorch.inspect.target import InspectionFinding, Target
-from build_pytorch.matrix.model import Package
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.nix import store
 
 _GIB: Final = 1 << 30
@@ -83,11 +83,16 @@ def check_names(package: Package, names: list[str]) -> Iterator[InspectionFindin
     for version, holders in versions.items():
         if cuda and version != cuda.version:
             yield InspectionFinding("error", _SUBJECT, f"CUDA {version}: {_some(holders)}", right)
+    if package.companion:
+        yield from check_torch(variant, names)
+
+
+def check_torch(variant: Variant, names: list[str]) -> Iterator[InspectionFinding]:
+    """Find a closure of a companion without the PyTorch of its variant, or with another one."""
     right = f"{variant.pname}-{variant.version}"
-    torches = sorted({match[0] for match in map(_TORCH.match, names) if match})
-    if package.companion and [name.endswith(right) for name in torches] != [True]:
-        text = f"PyTorch in it: {_some(torches) or 'none'}"
-        yield InspectionFinding("error", _SUBJECT, text, f"{right} and no other")
+    found = sorted({match[0] for match in map(_TORCH.match, names) if match})
+    if [name.endswith(right) for name in found] != [True]:
+        yield InspectionFinding("error", _SUBJECT, f"PyTorch {_some(found) or 'nowhere'}", right)
 
 
 def _some(names: list[str], most: int = 5) -> str:
