@@ -179,7 +179,7 @@ def test_all_pass_text_syntax_and_evaluation(lines: Matrix, tree: Path) -> None:
     only = ["matrix", "text", "evaluation"]
     result = verification.verify(lines, tree, only=only)
     assert [(f.path, f.check, f.found) for f in result.findings][:5] == []
-    assert {o.check.id for o in result.outcomes if o.state != "passed"} == set()
+    assert {o.id for o in result.checks if o.state != "passed"} == set()
     assert "967 of 967 recipes" in result.summary
 
 

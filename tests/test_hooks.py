@@ -32,7 +32,6 @@ def run(pre_configure: str = "", source: dict[str, str] | None = None, **texts: 
     job = HookJob(
         {"preConfigure": pre_configure, **texts},
         {"GIVEN": "a 'quoted' value"},
-        processors=8,
         source=hooks.SOURCE if source is None else source,
     )
     return hooks.run_all([job])[0]
@@ -46,16 +45,17 @@ def test_a_run_shows_exported_variables_and_changed_files() -> None:
         'export A=1; B=2; export GIVEN="$GIVEN too"\nmkdir -p /build/x; ln -s /nix/y /build/x/z\n'
         "echo text > new.txt",
         postPatch="rm setup.py",
-        preBuild="export JOBS=$NIX_BUILD_CORES; export MACHINE=$(nproc)",
+        preBuild="export MAX_JOBS=$NIX_BUILD_CORES; export MACHINE=$(nproc)",
     )
     assert ran.is_complete
-    assert {name: ran.exported.get(name) for name in ("A", "B", "GIVEN", "JOBS", "MACHINE")} == {
+    assert {name: ran.exported.get(name) for name in ("A", "B", "GIVEN", "MACHINE")} == {
         "A": "1",
         "B": None,
         "GIVEN": "a 'quoted' value too",
-        "JOBS": "4",
-        "MACHINE": "8",
+        "MACHINE": "48",
     }
+    assert ran.jobs["192 of 256 cores"] == "MAX_JOBS=192 NIX_BUILD_CORES=192"
+    assert len(ran.jobs) == len(hooks.MACHINES)
     assert ran.files == {
         "setup.py": "(removed)",
         "new.txt": "text\n",
@@ -214,9 +214,7 @@ def all_hooks() -> dict[str, dict[str, str]]:
     ids = {"sm90-avx2", "sm121-armv9", "sm103-avx2", "sm120-avx2"}
     matrix = matrix_reader.parse(ONE)
     chosen = [variant for variant in matrix.variants if variant.id in ids]
-    running = recipe_facts.start(Context(matrix, PROJECT, chosen))
-    assert running
-    facts = running.finish().facts
+    facts = recipe_facts.facts_of(Context(matrix, PROJECT, chosen)).facts
     return {v.id: {n: facts[v.path][f"attr.{n}"] for n in hooks.NAMES} for v in chosen}
 
 
@@ -393,9 +391,7 @@ def test_nvcc_compiles_host_code_for_the_isa_if_the_matrix_says_so(
     value = "true" if is_on else "false"
     matrix, root = rendered(TEXT.replace(JOBS, f"{JOBS}\ncuda_host_flags = {value}"))
     variants = [v for v in matrix.variants if v.id == "sm90-avx512"]
-    running = recipe_facts.start(Context(matrix, root, variants))
-    assert running
-    facts = running.finish().facts[variants[0].path]
+    facts = recipe_facts.facts_of(Context(matrix, root, variants)).facts[variants[0].path]
     (tmp_path / "host.cu").write_text(
         "#include <immintrin.h>\n#ifdef __AVX512F__\n__m512 isa(__m512 x) { return x; }\n#endif\n"
         "__global__ void kernel() {}\n"

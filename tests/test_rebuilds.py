@@ -83,7 +83,7 @@ CASES: dict[str, tuple[Edit, Edit, set[str], str]] = {
         swapped_rules,
         str,
         {"sm90-avx512"},
-        "preConfigure: another order or quoting",
+        "preConfigure: only order, layout, quotes or comments",
     ),
     "a pin": (
         swap(
@@ -106,13 +106,13 @@ CASES: dict[str, tuple[Edit, Edit, set[str], str]] = {
         ),
         str,
         ALL,
-        "source: hash: sha256-RKiZ",
+        "src.hash: sha256-RKiZ",
     ),
     "the hash of a patch": (
         swap("sha256-i9InbxD5HtfonB", "sha256-j9InbxD5HtfonB"),
         str,
         GPU,
-        "input magma: patches: cuda-13.0-clockrate-fix.patch ",
+        "magma.patches: cuda-13.0-clockrate-fix.patch ",
     ),
     "a version of PyTorch": (
         lambda text: swap(TAG, TAG.replace("0.0", "0.1"))(
@@ -134,7 +134,7 @@ CASES: dict[str, tuple[Edit, Edit, set[str], str]] = {
         ),
         str,
         ALL,
-        "input python3 3.13.0 -> 3.12.0",
+        "input.python3: 3.13.0 -> 3.12.0",
     ),
     "a system feature": (
         swap('system_features = ["big-parallel"]', 'system_features = ["big-parallel", "kvm"]'),
@@ -146,13 +146,13 @@ CASES: dict[str, tuple[Edit, Edit, set[str], str]] = {
         str,
         lambda text: text.replace("    # CPU instruction set", "    # CPU instructions"),
         ALL,
-        "preConfigure: a comment of the script",
+        "preConfigure: only order, layout, quotes or comments",
     ),
     "a blank in a script": (
         str,
         lambda text: text.replace("export CXXFLAGS=", "export  CXXFLAGS="),
         ALL,
-        "preConfigure: white space only",
+        "preConfigure: only order, layout, quotes or comments",
     ),
     "a flag in one recipe": (
         str,

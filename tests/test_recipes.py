@@ -95,7 +95,7 @@ def test_hostile_text_stays_text_in_every_recipe(tmp_path: Path) -> None:
     matrix = matrix_reader.parse(tomlkit.dumps(document))
     write_recipes(tmp_path, matrix)
     checks = ["evaluates", "eval-meta", "eval-warnings"]
-    outcomes = verification.verify(matrix, tmp_path, only=checks).outcomes
+    outcomes = verification.verify(matrix, tmp_path, only=checks).checks
     assert {outcome.state for outcome in outcomes} == {"passed"}
     assert {outcome.subjects for outcome in outcomes} == {len(matrix.packages)}
 

@@ -4,7 +4,7 @@
   # A list of { id, path }. `nixpkgs` is the name of the import that the recipe gets as its argument
   # nixpkgs_pinned. A companion has `variant`, the path of the recipe of its PyTorch. With `isSet`, the
   # file is a function that returns packages (release.nix). `package` in place of a path names one of
-  # `packages`.
+  # `packages`. `checkout` is the value of environment variables that the recipe reads.
   recipes,
   # Functions of the scope: imports of nixpkgs that recipes share and packages of nixpkgs, by name.
   imports ? _: { },
@@ -13,15 +13,16 @@
   files ? { },
   # Returns the facts of a package; it gets the item of the list, and the package.
   facts,
-  # The functions that recipes see in place of Nix's own. It gets the values of files that are known.
-  scopeOf ? _: { inherit builtins import fetchTarball fetchGit; __findFile = builtins.findFile; },
+  # The functions that recipes see in place of Nix's own. It gets the values of files that are
+  # known, and the value of environment variables.
+  scopeOf ? _: _: { inherit builtins import fetchTarball fetchGit; __findFile = builtins.findFile; },
   # The package set whose members recipes get as arguments without a default, as from Flox.
   base ? import <nixpkgs> { },
 }:
 let
-  inherit (builtins) attrNames filter functionArgs isFunction listToAttrs mapAttrs typeOf;
+  inherit (builtins) attrNames filter functionArgs isAttrs isFunction listToAttrs mapAttrs scopedImport typeOf;
 
-  scope = scopeOf known;
+  scope = scopeOf known "";
   shared = mapAttrs (name: nixpkgs: nixpkgs // { sharedAs = name; }) (imports scope);
   ofNixpkgs = packages scope;
 
@@ -40,10 +41,11 @@ let
   evaluated = map (
     item:
     let
-      function = builtins.scopedImport scope (/. + item.path);
+      ownScope = if item ? checkout then scopeOf { } item.checkout else scope;
+      function = scopedImport ownScope (/. + item.path);
       given = if item ? nixpkgs then { nixpkgs_pinned = shared.${item.nixpkgs}; } else { };
       result = called function given;
-      isPackage = builtins.isAttrs result && result.type or null == "derivation";
+      isPackage = isAttrs result && result.type or null == "derivation";
     in
     item
     // {

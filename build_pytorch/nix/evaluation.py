@@ -54,6 +54,7 @@ class Recipe(NamedTuple):
     """A file to evaluate: its id, its absolute path and text; for a companion, that of its variant.
 
     With `is_set`, it is release.nix. `package` names a package of nixpkgs, which has no file.
+    `checkout` is what the recipe finds in environment variables.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Recipe(NamedTuple):
     variant: str = ""
     is_set: bool = False
     package: str = ""
+    checkout: str = ""
 
 
 class EvaluatedRecipe(msgspec.Struct):
@@ -136,7 +138,8 @@ class Evaluation:
                 break
             else:
                 errors += 1
-                stopped = [r for r in rest if (r.variant and r.variant == failed.path) or r.is_set]
+                of_it = [r for r in rest if failed.path and failed.path in {r.path, r.variant}]
+                stopped = [*of_it, *(r for r in rest if r.is_set)]
                 results |= {r.id: EvaluatedRecipe(r.id, needs=failed.id) for r in stopped}
                 results[failed.id] = _failure(failed, run)
                 rest = [recipe for recipe in rest if recipe.id not in results]
@@ -190,7 +193,10 @@ def _failure(recipe: Recipe, run: process.ProcessResult) -> EvaluatedRecipe:
 def _items(recipes: Sequence[Recipe], *, share: bool) -> str:
     """Return the arguments of evaluate.nix: the recipes, and the imports that they share."""
     code = functools.cache(_code)
-    texts = {r.id: shared_import(r.text, r.path, code) if share else "" for r in recipes}
+    texts = {
+        r.id: shared_import(r.text, r.path, code) if share and not r.checkout else ""
+        for r in recipes
+    }
     counts = Counter(text for text in texts.values() if text)
     names = {text: f"n{number}" for number, text in enumerate(t for t in counts if counts[t] > 1)}
     paths: dict[str, str] = {}
@@ -210,6 +216,8 @@ def _items(recipes: Sequence[Recipe], *, share: bool) -> str:
             given["nixpkgs"] = name
         if recipe.variant:
             given["variant"] = recipe.variant
+        if recipe.checkout:
+            given["checkout"] = recipe.checkout
         items.append(_set({name: quoting.literal(value) for name, value in given.items()}))
     imports = _set({name: f"({text})" for text, name in names.items()})
     scope = "scope: let inherit (scope) builtins import fetchTarball; in"

@@ -119,7 +119,7 @@ def run(
             "written": not is_read_only,
             "phases": rows,
             "totals": totals(changes),
-            "verification": reports.document(result) if result else None,
+            "verification": result,
             "exit_code": code,
         }
         print_json(document, sys.stdout)

@@ -24,11 +24,12 @@ def verify(
 ) -> int:
     """Check recipes and docs; exit 1 on errors."""
     from build_pytorch.base.console import Screen, print_json
-    from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
+    from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
     from build_pytorch.matrix.selection import variants_of
     from build_pytorch.results.package_selection import chosen_packages
+    from build_pytorch.tasks.rebuild_report import print_rebuilds
     from build_pytorch.tasks.reference_pages import reference_pages
-    from build_pytorch.verify import reports, verification
+    from build_pytorch.verify import rebuilds, reports, verification
 
     screen = Screen(sys.stdout)
     if explain:
@@ -37,11 +38,14 @@ def verify(
     matrix = load()
     variants = variants_of(chosen_packages(matrix, packages))
     if against:
-        from build_pytorch.tasks import rebuild_report
-
         if only or pinned:
             raise BuildPytorchError("--against: runs no checks; leave --only and --pinned out")
-        return rebuild_report.run(matrix, variants, against, strict, verbose, json)
+        found = rebuilds.since(matrix, against, variants)
+        if json:
+            print_json(found, sys.stdout)
+        else:
+            print_rebuilds(found, screen, verbose=verbose)
+        return EXIT_FINDINGS if strict and not found.is_none else EXIT_OK
     result = verification.verify(
         matrix,
         matrix.root,
@@ -52,7 +56,7 @@ def verify(
         pages=reference_pages,
     )
     if json:
-        print_json(reports.document(result), sys.stdout)
+        print_json(result, sys.stdout)
         return result.exit_code
     reports.show(result, screen, verbose=verbose)
     if os.environ.get("GITHUB_ACTIONS") == "true":

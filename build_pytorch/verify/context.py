@@ -72,15 +72,13 @@ class Context:
         self.recipes: dict[str, RecipeFile] = {}
         self.unreadable: dict[str, str] = {}
         """The reason for each recipe that cannot be read."""
-        found = dict.fromkeys(package.path for package in matrix.packages)
+        names = [package.path for package in matrix.packages]
         for folder in matrix.folders:
             try:
-                found |= dict.fromkeys(
-                    p for p in files.walk_below(root, folder) if p[-4:] == ".nix"
-                )
+                names += [p for p in files.walk_below(root, folder) if p.endswith(".nix")]
             except OSError as error:  # not a folder, or one that may not be read
                 self.unreadable[folder] = str(error.strerror)
-        for path in found:
+        for path in dict.fromkeys(names):
             try:
                 if (data := self.tree.read(path)) is not None:
                     self.recipes[path] = RecipeFile(path, data.decode("utf-8"))

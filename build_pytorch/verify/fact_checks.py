@@ -1,70 +1,84 @@
-"""Findings of facts: the one loop that compares, and the checks of all recipes together."""
+"""Findings of facts: the one loop that compares them with those that are expected."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.console import counted, shortened
 from build_pytorch.matrix.model import Package
-from build_pytorch.nix.evaluation import EvaluatedRecipe
-from build_pytorch.verify import check, expected
-from build_pytorch.verify.check import Finding
+from build_pytorch.verify.check import Finding, check_of
 from build_pytorch.verify.context import Context
-from build_pytorch.verify.expected import Contains, Within
-from build_pytorch.verify.recipe_facts import Facts, RecipeFacts
+from build_pytorch.verify.expected import compared, expected, is_forgiven
+from build_pytorch.verify.recipe_facts import RecipeFacts
 
 _SHOWN: Final = 200  #: characters of a value in a finding
 
 
-def compare(context: Context, given: RecipeFacts) -> Iterator[Finding]:
-    """Yield the findings of all recipes, each with its check."""
+def compare(context: Context, given: RecipeFacts) -> tuple[list[Finding], dict[str, set[str]]]:
+    """Return the findings of all recipes, and the recipes that each check looked at."""
+    findings: list[Finding] = []
+    looked_at: dict[str, set[str]] = defaultdict(set)
+    builds: dict[tuple[str, str], str] = {}
     for package, recipe in context.present:
-        facts, pin = given.facts.get(recipe.path), given.pins.get(recipe.path)
-        if facts is None or pin is None:
-            yield from _not_evaluated(given, package)
+        pair = given.of(recipe.path)
+        if pair is None:
+            findings += _not_evaluated(given, package)
             continue
+        facts, pin = pair
         torch = given.facts.get(package.variant.path, {}).get("drvPath", "")
         is_generated = digest.has_digest(recipe.text)
-        wanted = expected.expected(package, pin, facts, torch, is_generated=is_generated)
-        found = expected.compared(facts)
+        wanted = expected(package, pin, facts, torch, is_generated=is_generated)
+        found = compared(facts)
         for name in sorted(found.keys() | wanted.keys()):
+            own = check_of(name)
+            looked_at[own.id].add(own.file or recipe.path)
             value, expectation = found.get(name), wanted.get(name)
-            if value != expectation and not _holds(expectation, value):
-                own = check.check_of(name)
-                is_warning = name == "warnings" or (own.forgives(name) and not recipe.is_ours)
-                shown, wanted_text = _difference(name, value, expectation)
-                yield Finding(
-                    found=shown,
-                    expected=wanted_text,
-                    path=recipe.path,
-                    line=1 + recipe.text.count("\n", 0, max(0, recipe.code.find(own.word))),
-                    severity="warning" if is_warning else "error",
-                    check=own.id,
-                )
-
-
-def _holds(expectation: Any, value: Any) -> bool:  # noqa: ANN401 - facts
-    return isinstance(expectation, Contains | Within) and expectation.holds(value)
+            if value == expectation:
+                continue
+            is_warning = name == "warnings" or (
+                not recipe.is_ours and is_forgiven(name, value, pin)
+            )
+            shown, wanted_text = _difference(name, value, expectation)
+            finding = Finding(
+                found=shown,
+                expected=wanted_text,
+                path=own.file or recipe.path,
+                line=1 + recipe.text.count("\n", 0, max(0, recipe.code.find(own.word))),
+                severity="warning" if is_warning else "error",
+                check=own.id,
+            )
+            findings.append(finding)
+        looked_at["evaluates"].add(recipe.path)
+        looked_at["eval-distinct"].add(recipe.path)
+        first = builds.setdefault((package.release.catalog, facts["drvPath"]), recipe.path)
+        if first != recipe.path:
+            same = f"the same derivation as {first}"
+            expected_ = "a build of its own"
+            findings.append(
+                Finding(found=same, expected=expected_, path=recipe.path, check="eval-distinct")
+            )
+    findings += _of_release(context, given)
+    for finding in findings:
+        looked_at[finding.check].add(finding.path)
+    return findings, looked_at
 
 
 def _not_evaluated(given: RecipeFacts, package: Package) -> Iterator[Finding]:
     """Yield why a recipe has no facts, unless its variant is the cause."""
     result = given.results.get(package.path)
-    error = result.error if result else ""
     if result is None or result.needs:
         return
-    if error and package is package.variant:
-        needs = [
-            r for r in given.results.values() if r.needs == package.path and r.id != paths.RELEASE
-        ]
-        error += f"; it also stops {counted(len(needs), 'companion')}" if needs else ""
-    elif not error:
-        error = (
-            f"the package of the pinned nixpkgs: {given.pin_errors.get(package.path, 'unknown')}"
-        )
+    error = result.error
+    stopped = [r for r in given.results.values() if r.needs == package.path and r.id in given.pins]
+    if not error:
+        pin = given.results.get(given.pins[package.path])
+        error = f"the package of the pinned nixpkgs: {pin.error if pin else 'unknown'}"
+    elif stopped:
+        error += f"; it also stops {counted(len(stopped), 'companion')}"
     yield Finding(
         found=error,
         expected="a package",
@@ -75,114 +89,59 @@ def _not_evaluated(given: RecipeFacts, package: Package) -> Iterator[Finding]:
     )
 
 
-def _difference(name: str, value: Any, expectation: Any) -> tuple[str, str]:  # noqa: ANN401 - facts
-    """Return what was found and what is expected, with the parts that differ."""
-    kind, _, rest = name.partition(".")
-    label = rest if kind in {"attr", "env", "file"} else name
-    if isinstance(expectation, Contains):
-        found = f"{label} without {', '.join(map(_shown, expectation.missing(value)))}"
-        return found, f"{label} with them"
-    if isinstance(expectation, Within):
-        expectation = list(expectation.items)
-    if isinstance(value, list) and isinstance(expectation, list):
-        added = [_shown(item) for item in value if item not in expectation]
-        missing = [_shown(item) for item in expectation if item not in value]
-        parts = [f"{label} with {', '.join(added)}"] if added else []
-        parts += [f"{label} without {', '.join(missing)}"] if missing else []
-        found = " and ".join(parts) or f"{label} in another order, or an element twice"
-        return found, f"{label} = {shortened(_shown(expectation), _SHOWN)}"
-    value, expectation = _where_different(value, expectation)
-    sign = "=" if kind == "env" else " = " if kind != "file" else ": "
-    absent = {"env": "not exported", "file": "as after the hooks of nixpkgs"}.get(kind, "nothing")
-
-    def said(it: Any) -> str:  # noqa: ANN401 - a fact
-        return (
-            f"{label} {absent}" if it is None else f"{label}{sign}{shortened(_shown(it), _SHOWN)}"
-        )
-
-    return said(value), said(expectation)
-
-
-def _where_different(value: Any, expectation: Any) -> tuple[Any, Any]:  # noqa: ANN401 - facts
-    """Return two texts of many lines from the first line in which they differ."""
-    if isinstance(value, str) and isinstance(expectation, str) and "\n" in value + expectation:
-        pair = value.split("\n"), expectation.split("\n")
-        same = next(
-            (n for n, (a, b) in enumerate(zip(*pair, strict=False)) if a != b), min(map(len, pair))
-        )
-        value, expectation = ("\n".join(lines[same : same + 2]) for lines in pair)
-    return value, expectation
-
-
-def _shown(value: Any) -> str:  # noqa: ANN401 - a fact
-    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
-
-
-def eval_distinct(context: Context, given: RecipeFacts) -> Iterator[Finding]:
-    """Yield recipes with the derivation of another one of their catalog."""
-    firsts: dict[tuple[str, str], str] = {}
-    for package, recipe in context.present:
-        facts = given.facts.get(recipe.path)
-        if facts is not None:
-            key = package.release.catalog, facts["drvPath"]
-            first = firsts.setdefault(key, recipe.path)
-            if first != recipe.path:
-                found = f"the same derivation as {first}"
-                yield Finding(found=found, expected="a build of its own", path=recipe.path)
-
-
-def eval_release_nix(context: Context, given: RecipeFacts) -> Iterator[Finding]:
-    """Yield what release.nix evaluates to beside the packages of the matrix.
-
-    Raises CheckSkipped if it is missing, or a recipe that it imports is wrong.
-    """
+def _of_release(context: Context, given: RecipeFacts) -> Iterator[Finding]:
+    """Yield why release.nix has no packages, and those that are no variants."""
     result = given.results.get(paths.RELEASE)
-    if absent := [path for path in context.by_path if path not in context.recipes]:
-        raise check.CheckSkipped(f"a recipe is missing or cannot be read: {absent[0]}")
     if result is None:
-        raise check.CheckSkipped("no such file here")
-    if result.needs:
-        raise check.CheckSkipped(f"{result.needs} does not evaluate")
-    if not result.facts:
+        return
+    if result.error:
         yield Finding(
             found=result.error,
             expected="a set of packages",
             path=paths.RELEASE,
             line=result.line,
             column=result.column,
+            check="eval-release-nix",
         )
-        return
-    yield from _set_findings(context, given, result)
+    names = {package.attribute for package in context.matrix.packages}
+    for name in (result.facts or {}).get("packages", {}):
+        if name not in names:
+            yield Finding(
+                found=f"{name}, which is no variant",
+                expected="the variants",
+                path=paths.RELEASE,
+                check="eval-release-nix",
+            )
 
 
-def _set_findings(
-    context: Context, given: RecipeFacts, result: EvaluatedRecipe
-) -> Iterator[Finding]:
-    facts: Facts = result.facts or {}
-    packages, possible = dict(facts["packages"]), set(facts["possible"])
-    for package in context.matrix.packages:
-        name, platform = f"{package.pname}-{package.version}", package.platform
-        drv = packages.pop(
-            package.attribute, {"name": "nothing", "system": "nothing", "drvPath": None}
-        )
-        own = given.facts[package.path]["drvPath"]
-        # Nix puts the Python of nixpkgs before the name; offline, it is that of the model.
-        if drv["name"].partition("-")[2] != name or drv["system"] != platform:
-            shown = f"{package.package} = {drv['name']} for {drv['system']}"
-            yield Finding(found=shown, expected=f"{name} for {platform}", path=paths.RELEASE)
-        elif drv["drvPath"] not in {None, own}:
-            shown = f"{package.package} = {drv['drvPath']}"
-            wanted = f"{own}, as from its recipe alone"
-            yield Finding(found=shown, expected=wanted, path=paths.RELEASE)
-        if (package.attribute in possible) == bool(package.impossible):
-            shown = f"{package.package} {'with' if package.impossible else 'without'}"
-            shown += " impossibleHosts = false"
-            wanted = "the packages that a machine can run"
-            yield Finding(found=shown, expected=wanted, path=paths.RELEASE)
-    for name in packages:
-        found = f"{name}, which is no variant"
-        yield Finding(found=found, expected="the variants", path=paths.RELEASE)
+def _difference(name: str, value: Any, wanted: Any) -> tuple[str, str]:  # noqa: ANN401 - facts
+    """Return what was found and what is expected, with the parts that differ."""
+    kind, _, rest = name.partition(".")
+    label = rest if kind in {"attr", "env", "file"} else name
+    if isinstance(value, list) and isinstance(wanted, list):
+        added = [_shown(item) for item in value if item not in wanted]
+        missing = [_shown(item) for item in wanted if item not in value]
+        parts = [f"with {', '.join(added)}"] if added else []
+        parts += [f"without {', '.join(missing)}"] if missing else []
+        how = " and ".join(parts) or "in another order, or an element twice"
+        return f"{label} {how}", f"{label} = {_shown(wanted)}"
+    if isinstance(value, str) and isinstance(wanted, str):
+        value, wanted = _from_first_difference(value, wanted)
+    absent = {"env": "not exported", "file": "as after the hooks of nixpkgs"}.get(kind, "nothing")
+    texts = [
+        f"{label} {absent}" if it is None else f"{label} = {_shown(it)}" for it in (value, wanted)
+    ]
+    return texts[0], texts[1]
 
 
-OF_ALL: Final = {"eval-distinct": eval_distinct, "eval-release-nix": eval_release_nix}
-"""The checks of all recipes together, by id."""
+def _from_first_difference(value: str, wanted: str) -> tuple[str, str]:
+    """Return two texts of many lines from the first line in which they differ."""
+    lines, others = value.split("\n"), wanted.split("\n")
+    while len(lines) > 1 and len(others) > 1 and lines[0] == others[0]:
+        del lines[0], others[0]
+    return "\n".join(lines[:2]), "\n".join(others[:2])
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401 - a fact
+    text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+    return shortened(text, _SHOWN)

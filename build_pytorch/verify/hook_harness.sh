@@ -1,6 +1,7 @@
-# Runs the hooks of a recipe as stdenv does, in the folder of a run: `run FOLDER CORES PROCESSORS`.
-# The folder holds the hooks by name, `environment` and `source`; a run leaves `output` and, if the
-# hooks run to their end, `exported`.
+# Runs hooks as stdenv does: FOLDER NUMBER MACHINE...; a machine is "CORES PROCESSORS".
+# FOLDER has `programs`, and a folder for each number below NUMBER with the hooks by name,
+# `environment` and `source`. A run leaves `output` and, if the hooks run to their end, `exported`
+# and `jobs`. It is on the first machine; on the others, hooks change no files.
 
 shopt -s inherit_errexit
 set -o pipefail
@@ -34,12 +35,9 @@ hook() {
   IFS= read -r -d '' text < "$folder/$1" || true
   eval "$text"
 }
-run() {
-  folder=$1
-  cd "$folder/source" || exit
-  exec > "$folder/output" 2>&1 < /dev/null
-  processors=$3
-  export NIX_BUILD_CORES=$2
+hooks_on() {
+  export NIX_BUILD_CORES=$1
+  processors=$2
   # Hooks do the same whether this machine has the folder of `cache` or not.
   CCACHE_REMOTE_STORAGE=none
   . "$folder/environment"
@@ -48,8 +46,34 @@ run() {
   hook preConfigure
   hook preBuild
   set +e
-  compgen -e > "$folder/names"
-  while read -r name; do
-    printf '%s=%s\0' "$name" "${!name}"
-  done < "$folder/names" > "$folder/exported"
+  printf '%s\n' "$1 of $2 cores=MAX_JOBS=${MAX_JOBS-(not set)} NIX_BUILD_CORES=$NIX_BUILD_CORES" \
+    >> "$folder/jobs"
 }
+run() {
+  local folder=$1 machine
+  shift
+  cp -r "$folder/source" "$folder/copy"
+  cd "$folder/source" || exit
+  exec > "$folder/output" 2>&1 < /dev/null
+  (
+    hooks_on $1
+    compgen -e > "$folder/names"
+    while read -r name; do
+      printf '%s=%s\0' "$name" "${!name}"
+    done < "$folder/names" > "$folder/exported"
+  )
+  [ -s "$folder/exported" ] || exit
+  cd "$folder/copy" || exit
+  without_files
+  for machine in "${@:2}"; do
+    (hooks_on $machine) > /dev/null 2>&1
+  done
+}
+
+root=$1 number=$2
+. "$root/programs"
+for ((n = 0; n < number; n++)); do
+  (run "$root/$n" "${@:3}") &
+  ((n % 32 < 31)) || wait
+done
+wait

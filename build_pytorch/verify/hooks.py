@@ -18,12 +18,11 @@ from build_pytorch.base import process
 from build_pytorch.matrix.model import Package
 from build_pytorch.nix import store
 
-_SECONDS: Final = 60
-"""Time limit of a batch of runs, which takes 0.2 s. A single hook has 2 s of CPU time."""
-_BATCH: Final = 32
-"""Runs at the same time."""
+_SECONDS: Final = 600
+"""Time limit of all runs, which take a second. A single hook has 2 s of CPU time."""
 _MEMORY: Final = "/dev/shm"  # noqa: S108 - a private folder is made there
 """A file system in memory: on a disk, the hundred folders of the runs take half a second."""
+_HARNESS: Final = Path(__file__).with_name("hook_harness.sh")
 
 NAMES: Final = ("postPatch", "preConfigure", "preBuild")
 """The hooks in the order in which stdenv runs them, all in one shell."""
@@ -38,6 +37,7 @@ STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
 CODEGEN: Final = "cmake/Codegen.cmake"
 DEPENDENCIES: Final = "cmake/Dependencies.cmake"
 MKL: Final = "cmake/public/mkl.cmake"
+OPENSSL: Final = "torch/_inductor/codecache.py"
 
 _CONDITION: Final = """\
 if("${{_arch}}" STREQUAL "{code}a")
@@ -48,7 +48,7 @@ endif()
 """
 _CODES: Final = (("90", "90"), ("100", "100"), ("103", "100"), ("120", "120"), ("121", "120"))
 SOURCE: Final = {
-    "torch/_inductor/codecache.py": '"openssl"\n',
+    OPENSSL: '"openssl"\n',
     CODEGEN: "".join(_CONDITION.format(code=code, base=base) for code, base in _CODES),
     DEPENDENCIES: """\
 find_library(CUPTI_LIBRARY_PATH ${CUPTI_LIB_NAME} PATHS
@@ -67,7 +67,6 @@ set_property(
 """The parts of PyTorch's files that hooks look for. Other files of the source are empty."""
 _GUARD: Final = 'AND NOT _existing_arch_flags MATCHES ".*compute_103.*")'
 """What pull request 187006 of PyTorch adds to a condition, which no build for 10.3 alone meets."""
-OPENSSL: Final = "torch/_inductor/codecache.py"
 _OTHER_TEXTS: Final = {
     CODEGEN: SOURCE[CODEGEN].replace('.*")', f'.*" {_GUARD}'),
     OPENSSL: "# of another version\n",
@@ -79,26 +78,23 @@ _FILE: Final = re.compile(
 )
 _BUILD: Final = re.compile(r"(?:(?<=-I)|(?<![\w.$}]))/build(?=/)")
 """The folder of builds, which only Nix's sandbox has; a hook gets $NIX_BUILD_TOP."""
-_HARNESS: Final = Path(__file__).with_name("hook_harness.sh")
+
+Facts = dict[str, str | bool]
 
 
 class HookJob(NamedTuple):
-    """A run to make: the hooks by name, the variables that they get, and the machine."""
+    """A run to make: the hooks by name, the variables that they get, and the files of the source.
+
+    Files that only hooks name are empty: a substitution in them succeeds.
+    """
 
     texts: Mapping[str, str]
     environment: Mapping[str, str] = {}
-    cores: int = 4  #: that Nix gives the build; 0: all
-    processors: int = 48  #: that the machine has
     source: Mapping[str, str] = SOURCE
-    keeps_files: bool = True
-    """If not, commands that change files do nothing: faster, where only variables matter."""
 
     @property
     def files(self) -> dict[str, str]:
-        """The files of the source by path; those that only the hooks of nixpkgs name are empty.
-
-        A substitution in an empty file succeeds.
-        """
+        """The files of the source by path."""
         named = _FILE.findall("\n".join(self.texts.values()))
         return dict.fromkeys([*named, "setup.py", STUB], "") | dict(self.source)
 
@@ -109,16 +105,15 @@ class HookRun(NamedTuple):
     is_complete: bool
     exported: dict[str, str]
     """The exported variables at the end; empty if the hooks did not run to their end."""
+    jobs: dict[str, str]
+    """MAX_JOBS and NIX_BUILD_CORES by machine, if the hooks run to their end on it."""
     files: dict[str, str]
-    """New and changed files by path, with text or `-> TARGET`; removed ones are `(removed)`.
-
-    Empty if the run did not keep files.
-    """
+    """New and changed files by path, with text or `-> TARGET`; removed ones are `(removed)`."""
     output: str
 
 
 def run_all(jobs: Sequence[HookJob]) -> list[HookRun]:
-    """Run hooks at the same time and return what became of each job, in their order.
+    """Run hooks and return what became of each job, in their order.
 
     Raises ToolError if Bash cannot be run.
     """
@@ -126,39 +121,35 @@ def run_all(jobs: Sequence[HookJob]) -> list[HookRun]:
     with tempfile.TemporaryDirectory(prefix="build-pytorch-hooks-", dir=memory) as name:
         root = Path(name).resolve()
         folders = [root / str(number) for number in range(len(jobs))]
-        calls = [_prepared(job, folder) for job, folder in zip(jobs, folders, strict=True)]
-        for number in range(_BATCH, len(calls), _BATCH):
-            calls[number] = f"wait\n{calls[number]}"
-        script = f". {shlex.quote(str(_HARNESS))}\n{''.join(calls)}wait\n"
-        (root / "script").write_bytes(os.fsencode(script))  # a path need not be UTF-8
+        for job, folder in zip(jobs, folders, strict=True):
+            _prepare(job, folder)
+        texts = "\n".join(text for job in jobs for text in job.texts.values())
+        program = rf"{re.escape(str(store.folder()))}/[\w.+-]+/bin/[\w.+-]+"
+        stand_ins = (f"{it}() {{ :; }}\n" for it in sorted(set(re.findall(program, texts))))
+        (root / "programs").write_text("".join(stand_ins))
         clean: dict[str, str | None] = dict.fromkeys(os.environ)
         clean |= {"PATH": os.environ.get("PATH"), "HOME": str(root)}
+        machines = [f"{cores} {processors}" for cores, processors in MACHINES]
         # timeout kills the whole process group, not only Bash.
-        bash = ["timeout", "-s", "KILL", str(_SECONDS * (1 + len(calls) // _BATCH))]
-        bash += ["bash", "--noprofile", "--norc", str(root / "script")]
-        process.start(bash, env=clean).finish()
+        argv = ["timeout", "-s", "KILL", str(_SECONDS), "bash", "--noprofile", "--norc"]
+        argv += [str(_HARNESS), str(root), str(len(jobs)), *machines]
+        process.start(argv, env=clean).finish()
         return [_result(job, folder) for job, folder in zip(jobs, folders, strict=True)]
 
 
-def _prepared(job: HookJob, folder: Path) -> str:
-    """Write the files of a run; return the command that starts it."""
+def _prepare(job: HookJob, folder: Path) -> None:
+    """Write the files of a run."""
     (folder / "build").mkdir(parents=True)
     for name, text in job.files.items():
         path = folder / "source" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if job.keeps_files:
-            path.write_text(text)
+        path.write_text(text)
     for name in NAMES:
         (folder / name).write_text(_BUILD.sub(f"{folder}/build", job.texts.get(name, "")))
     variables = dict.fromkeys(FLAGS, FLAG) | dict(job.environment)
     variables["NIX_BUILD_TOP"] = f"{folder}/build"
     exports = (f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     (folder / "environment").write_text("".join(exports))
-    program = rf"{re.escape(str(store.folder()))}/[\w.+-]+/bin/[\w.+-]+"
-    programs = sorted(set(re.findall(program, "\n".join(job.texts.values()))))
-    stand_ins = "".join(f"{program}() {{ :; }}; " for program in programs)
-    quick = "" if job.keeps_files else "without_files; "
-    return f"({stand_ins}{quick}run {shlex.quote(str(folder))} {job.cores} {job.processors}) &\n"
 
 
 def _result(job: HookJob, folder: Path) -> HookRun:
@@ -168,23 +159,25 @@ def _result(job: HookJob, folder: Path) -> HookRun:
             return found.replace(str(folder), "").replace(str(folder.parent), "/home")
         return ""
 
-    pairs = [pair.partition("=") for pair in text(folder / "exported").split("\0") if pair]
-    exported = {name: value for name, _, value in pairs}
-    files: dict[str, str] = {}
-    if job.keeps_files:
-        source = job.files
-        gone = (name for name in source if not os.path.lexists(folder / "source" / name))
-        files = dict.fromkeys(gone, "(removed)")
-        for base, prefix in ((folder / "source", ""), (folder / "build", "/build/")):
-            for path in base.rglob("*"):
-                key = prefix + path.relative_to(base).as_posix()
-                if path.is_symlink():
-                    files[key] = f"-> {path.readlink()}"
-                elif path.is_file() and (now := text(path)) != source.get(key):
-                    files[key] = now
-                elif not (path.is_file() or path.is_dir()):
-                    files[key] = "(not a file)"
-    return HookRun(bool(pairs), exported, files, text(folder / "output"))
+    def named(path: Path, separator: str) -> dict[str, str]:
+        pairs = (pair.partition("=") for pair in text(path).split(separator) if pair)
+        return {name: value for name, _, value in pairs}
+
+    source = job.files
+    gone = (name for name in source if not os.path.lexists(folder / "source" / name))
+    files = dict.fromkeys(gone, "(removed)")
+    for base, prefix in ((folder / "source", ""), (folder / "build", "/build/")):
+        for path in base.rglob("*"):
+            key = prefix + path.relative_to(base).as_posix()
+            if path.is_symlink():
+                files[key] = f"-> {path.readlink()}"
+            elif path.is_file() and (now := text(path)) != source.get(key):
+                files[key] = now
+            elif not (path.is_file() or path.is_dir()):
+                files[key] = "(not a file)"
+    exported = named(folder / "exported", "\0")
+    jobs = named(folder / "jobs", "\n")
+    return HookRun(bool(exported), exported, jobs, files, text(folder / "output"))
 
 
 # --- facts ---
@@ -193,9 +186,9 @@ def _result(job: HookJob, folder: Path) -> HookRun:
 class Hooks(NamedTuple):
     """Hooks in the order of NAMES, and what runs of them depend on.
 
-    `values` are texts that name the variant, such as its flags: hooks that differ in them alone
-    share their runs. `build_version` is the variable of nixpkgs. `others` are files of which a
-    source of another version has another text: the hooks run on it as well.
+    `build_version` is the variable of nixpkgs. `values` are texts that name the variant, such as
+    its flags: hooks that differ in them alone share their run. `others` are files of which a source
+    of another version has another text: the hooks run on it as well.
     """
 
     texts: tuple[str, ...]
@@ -203,20 +196,38 @@ class Hooks(NamedTuple):
     values: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
-    def with_places(self) -> Hooks:
-        """Return the hooks with a place for each value of the variant."""
-        return self._replace(texts=tuple(_placed(t, self.values) for t in self.texts), values=())
+    def shared(self) -> Hooks:
+        """Return the hooks with a word in the place of each value of the variant."""
+        texts = self.texts
+        for word, value in self._words():
+            # A version contains others: 9.0 is not in 2.9.0.
+            guarded = rf"(?<![\w.]){re.escape(value)}(?![\w.])" if value[0].isdigit() else ""
+            texts = tuple(
+                re.sub(guarded, word, text) if guarded else text.replace(value, word)
+                for text in texts
+            )
+        return self._replace(texts=texts, values=())
+
+    def _words(self) -> list[tuple[str, str]]:
+        return [(f"ValueOfVariant{n}_", value) for n, value in enumerate(self.values) if value]
 
     def jobs(self) -> list[HookJob]:
-        """Return the runs to make: on each machine, and on another source."""
+        """Return the runs to make: on the source, and on others."""
         given = {"PYTORCH_BUILD_VERSION": self.build_version}
         job = HookJob(dict(zip(NAMES, self.texts, strict=True)), given)
-        quick = [job._replace(cores=c, processors=p, keeps_files=False) for c, p in MACHINES[1:]]
         sources = (SOURCE | {name: _OTHER_TEXTS[name]} for name in self.others)
-        return [job, *quick, *(job._replace(source=source) for source in sources)]
+        return [job, *(job._replace(source=source) for source in sources)]
 
-
-Facts = dict[str, str | bool]
+    def with_values(self, facts: Facts) -> Facts:
+        """Return facts with the values of the variant in the place of words."""
+        found = dict(facts)
+        for name, fact in facts.items():
+            if isinstance(fact, str):
+                text = fact
+                for word, value in self._words():
+                    text = text.replace(word, value)
+                found[name] = in_order(text) if name[4:] in FLAGS else text
+        return found
 
 
 def other_texts(package: Package) -> dict[str, str]:
@@ -234,50 +245,26 @@ def other_texts(package: Package) -> dict[str, str]:
 
 def facts_of(all_hooks: Sequence[Hooks]) -> list[Facts]:
     """Run hooks and return the facts of each. Raises ToolError if Bash cannot be run."""
-    keys = [(hooks.with_places(), hooks) for hooks in all_hooks]
-    first = dict(reversed(keys))
-    jobs = {key: hooks.jobs() for key, hooks in first.items()}
+    shared = [hooks.shared() for hooks in all_hooks]
+    jobs = {hooks: hooks.jobs() for hooks in shared}
     runs = iter(run_all([job for own in jobs.values() for job in own]))
-    facts = {key: _facts(key, own, [next(runs) for _ in own]) for key, own in jobs.items()}
-    return [_of_member(facts[key], first[key].values, hooks.values) for key, hooks in keys]
+    facts = {hooks: _facts(hooks, [next(runs) for _ in own]) for hooks, own in jobs.items()}
+    return [own.with_values(facts[hooks]) for own, hooks in zip(all_hooks, shared, strict=True)]
 
 
-def _of_member(facts: Facts, others: Sequence[str], values: Sequence[str]) -> Facts:
-    """Return facts with the values of one variant in place of those of another."""
-    found = dict(facts)
-    for name, fact in facts.items():
-        if isinstance(fact, str):
-            text = _placed(fact, others)
-            for number, value in enumerate(values):
-                text = text.replace(f"\0{number}\0", value)
-            found[name] = in_order(text) if name[4:] in FLAGS else text
-    return found
-
-
-def _placed(text: str, values: Sequence[str]) -> str:
-    for number, value in enumerate(values):
-        if value[:1].isdigit():  # 9.0 is not in 2.9.0
-            text = re.sub(rf"(?<![\w.]){re.escape(value)}(?![\w.])", f"\0{number}\0", text)
-        elif value:
-            text = text.replace(value, f"\0{number}\0")
-    return text
-
-
-def _facts(hooks: Hooks, jobs: Sequence[HookJob], runs: Sequence[HookRun]) -> Facts:
-    names_build = any(map(_BUILD.search, jobs[0].texts.values()))
-    facts: Facts = {"hook.end": "", "hook.namesBuild": names_build}
-    for name, other in zip(hooks.others, runs[len(MACHINES) :], strict=True):
+def _facts(hooks: Hooks, runs: Sequence[HookRun]) -> Facts:
+    first, *others = runs
+    facts: Facts = {"hook.end": "", "hook.namesBuild": any(map(_BUILD.search, hooks.texts))}
+    for name, other in zip(hooks.others, others, strict=True):
         message = re.search(r"(?m)^build-pytorch: .*$", other.output)
         stops = f"stops: {message[0] if message else 'no message'}"
         facts[f"hook.other {name}"] = "goes on" if other.is_complete else stops
-    for (cores, processors), run in zip(MACHINES, runs, strict=False):
-        if not run.is_complete:
-            last = " / ".join(run.output.split("\n")[-3:]).strip(" /") or "no output"
-            return {**facts, "hook.end": f"with {cores} cores: {last}"}
-        values = (f"{name}={run.exported.get(name, '(not set)')}" for name in _JOBS)
-        facts[f"jobs.{cores} of {processors} cores"] = " ".join(values)
-    facts |= {f"env.{name}": v for name, v in runs[0].exported.items() if name not in _JOBS}
-    return facts | {f"file.{name}": without_layout(text) for name, text in runs[0].files.items()}
+    if not first.is_complete:
+        last = " / ".join(first.output.split("\n")[-3:]).strip(" /") or "no output"
+        return facts | {"hook.end": f"before the end: {last}"}
+    facts |= {f"jobs.{machine}": jobs for machine, jobs in first.jobs.items()}
+    facts |= {f"env.{name}": v for name, v in first.exported.items() if name not in _JOBS}
+    return facts | {f"file.{name}": without_layout(text) for name, text in first.files.items()}
 
 
 def in_order(flags: str) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import difflib
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -16,22 +14,22 @@ from build_pytorch.base import git
 from build_pytorch.base.console import shortened
 from build_pytorch.base.errors import BuildPytorchError, MatrixError, ToolError
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Matrix, Package
+from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.nix import evaluation
 from build_pytorch.verify import recipe_facts
 from build_pytorch.verify.context import Context
-from build_pytorch.verify.recipe_facts import Facts, RecipeFacts
+from build_pytorch.verify.recipe_facts import Facts
 
 State = Literal["rebuilt", "follows", "new", "removed", "text only", "unchanged"]
 
 _SHOWN: Final = 60  #: characters of a value
 _MOST: Final = 3  #: changed words of one fact
-_FIRST: Final = ("attr.version", "input.", "attr.propagatedBuildInputs", "src.")
+_FIRST: Final = ("input.", "attr.propagatedBuildInputs", "src.")
 """Facts from which others follow; they are named first."""
 _COMMENT: Final = re.compile(r"(?m)^\s*#.*$")
 _NO_CAUSE: Final = re.compile(
-    r"meta\.|passthru\.|drvPath|brokenForOther|warnings|MAX_JOBS|path\.|env\.|file\.|jobs\.|hook\."
-    r"|nixpkgs\.|torch\.|cudaPackages\.|attr\.src"
+    r"attr\.(?:name|pname|version|src)\b|(?:meta|passthru|path|env|file|jobs|hook|nixpkgs|torch"
+    r"|cudaPackages|checkout|release)\.|drvPath|brokenForOther|warnings|MAX_JOBS"
 )
 """Facts that are no part of a derivation, or that follow from the text of a hook."""
 
@@ -63,25 +61,27 @@ class Rebuilds(msgspec.Struct, frozen=True):
         return not self.of("rebuilt", "follows", "new")
 
 
-@contextlib.contextmanager
-def checkout_of(root: Path, ref: str) -> Iterator[tuple[Matrix, Path]]:
-    """Yield the matrix of a Git commit and a temporary folder with its files.
+def since(matrix: Matrix, ref: str, variants: Sequence[Variant]) -> Rebuilds:
+    """Return what differs in variants and their companions between a Git commit and the checkout.
 
-    Raises BuildPytorchError for a name that is no commit and for a matrix that cannot be read.
+    Raises BuildPytorchError for a name that is no commit, for a matrix that cannot be read, and
+    for a recipe of either that does not evaluate.
     """
-    if reason := git.refusal(root):
+    if reason := git.refusal(matrix.root):
         raise BuildPytorchError(f"--against: {reason}")
+    chosen = {variant.path for variant in variants}
+    packages = [package for package in matrix.packages if package.variant.path in chosen]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
-            git.extract(root, ref, folder)
-            matrix = matrix_reader.load(folder)
+            git.extract(matrix.root, ref, folder)
+            old = matrix_reader.load(folder)
         except MatrixError as error:
             first = str(error).partition("\n")[0].removeprefix(f"{folder}/")
             raise BuildPytorchError(f"--against {ref}: this version cannot read {first}") from None
         except ToolError as error:
             raise BuildPytorchError(f"--against {error}") from None
-        yield matrix, folder
+        return compare(ref, (old, folder), (matrix, matrix.root), packages)
 
 
 def compare(
@@ -96,8 +96,7 @@ def compare(
         raise ToolError("nix-instantiate not found; install Nix")
     wanted = {_key(package) for package in chosen}
     contexts = [_context(matrix, root, wanted) for matrix, root in (before, after)]
-    runs = [recipe_facts.start(context) for context in contexts]
-    old_facts, new_facts = (_facts(run.finish() if run else None) for run in runs)
+    old_facts, new_facts = map(_facts, contexts)
     old, new = ({_key(p): p for p, _ in c.present if _key(p) in wanted} for c in contexts)
     changes = []
     for key, package in new.items():
@@ -127,14 +126,15 @@ def _context(matrix: Matrix, root: Path, wanted: set[tuple[str, str]]) -> Contex
     return Context(matrix, root, [variant for variant in matrix.variants if variant.path in paths])
 
 
-def _facts(given: RecipeFacts | None) -> dict[str, Facts]:
+def _facts(context: Context) -> dict[str, Facts]:
     """Return the facts of a tree by path. Raises ToolError for a recipe that has none."""
-    if given is None:
-        return {}
-    for result in given.results.values():
-        if result.error and not result.id.startswith("pin"):
-            what = f"{result.id}: not comparable, see `invoke verify` in both trees"
-            raise ToolError(f"{what}: {result.error}")
+    given = recipe_facts.facts_of(context)
+    for package, _ in context.present:
+        if package.path not in given.facts:
+            result = given.results.get(package.path)
+            why = result.error if result else "its PyTorch has no recipe"
+            what = f"{package.path}: not comparable, see `invoke verify` in both trees"
+            raise ToolError(f"{what}: {why}")
     return given.facts
 
 
@@ -171,41 +171,27 @@ def _of_rules(old: Package, new: Package) -> Iterator[str]:
 
 def _of_facts(before: Facts, after: Facts) -> Iterator[str]:
     """Yield one line for each fact that differs and does not follow from the version or a name."""
-    versions = before.get("attr.version"), after.get("attr.version")
-    is_moved = versions[0] != versions[1]
+    pairs = [(before.get(name), after.get(name)) for name in ("attr.version", "attr.pname")]
+    (old_version, new_version), (old_name, new_name) = pairs
+    is_moved = old_version != new_version
     if is_moved:
-        yield f"version: {versions[0]} -> {versions[1]}"
-    names = before.get("attr.pname"), after.get("attr.pname")
-    causes = []
+        yield f"version: {old_version} -> {new_version}"
     changed = [n for n in before.keys() | after.keys() if before.get(n) != after.get(n)]
+    is_other = not is_moved
     for fact in sorted(changed, key=lambda name: (not name.startswith(_FIRST), name)):
-        is_source = is_moved and fact.startswith("src.")
-        if (
-            _NO_CAUSE.match(fact)
-            or is_source
-            or fact in {"attr.name", "attr.pname", "attr.version"}
-        ):
-            continue
-        old, new = before.get(fact), after.get(fact)
-        if _renamed(old, versions, names) != new:
-            causes.append(f"{_label(fact)}{_described(old, new)}")
-    yield from causes
-    if names[0] != names[1] and not (is_moved or causes):
+        if not (_NO_CAUSE.match(fact) or (is_moved and fact.startswith("src."))):
+            old, new = before.get(fact), after.get(fact)
+            if _renamed(old, pairs) != new:
+                is_other = False
+                yield f"{fact.removeprefix('attr.')}: {_described(old, new)}"
+    if is_other and old_name != new_name:
         yield "another name"
 
 
-def _label(fact: str) -> str:
-    kind, _, name = fact.partition(".")
-    label = {"attr": name, "input": f"input {name}", "src": f"source: {name}"}.get(
-        kind, f"input {kind}: {name}"
-    )
-    return f"{label} " if kind == "input" else f"{label}: "
-
-
-def _renamed(value: Any, *pairs: tuple[Any, Any]) -> Any:  # noqa: ANN401 - facts
+def _renamed(value: Any, pairs: list[tuple[Any, Any]]) -> Any:  # noqa: ANN401 - facts
     """Return a value with another version and name."""
     if isinstance(value, list):
-        return [_renamed(item, *pairs) for item in value]
+        return [_renamed(item, pairs) for item in value]
     for old, new in pairs:
         if isinstance(value, str) and old and new:
             value = value.replace(str(old), str(new))
@@ -217,14 +203,15 @@ def _described(old: Any, new: Any) -> str:  # noqa: ANN401 - facts
     if old is None or new is None:
         return "added" if old is None else "removed"
     before, after = _words(old), _words(new)
-    changes = list(dict.fromkeys(_changed_words(before, after)))
-    if not changes:
-        if "".join(str(old).split()) == "".join(str(new).split()):
-            return "white space only"
-        is_comment = before == after and _COMMENT.search(str(old) + str(new))
-        return "a comment of the script" if is_comment else "another order or quoting"
-    rest = [f"{len(changes) - _MOST} more changes"] if len(changes) > _MOST else []
-    return ", ".join([*changes[:_MOST], *rest])
+    gone = [_short(word) for word in before if word not in after]
+    come = [_short(word) for word in after if word not in before]
+    if len(gone) == len(come):
+        changes = [f"{word} -> {other}" for word, other in zip(gone, come, strict=True)]
+    else:
+        changes = [f"{word} removed" for word in gone] + [f"{word} added" for word in come]
+    if len(changes) > _MOST:
+        changes[_MOST:] = [f"{len(changes) - _MOST} more changes"]
+    return ", ".join(changes) or "only order, layout, quotes or comments"
 
 
 def _words(value: Any) -> list[str]:  # noqa: ANN401 - a fact
@@ -232,19 +219,6 @@ def _words(value: Any) -> list[str]:  # noqa: ANN401 - a fact
     if isinstance(value, list):
         return [str(item) for item in value]
     return re.findall(r"[^\s\"']+", _COMMENT.sub("", str(value)))
-
-
-def _changed_words(before: list[str], after: list[str]) -> Iterator[str]:
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    for kind, first, last, new_first, new_last in matcher.get_opcodes():
-        gone, come = before[first:last], after[new_first:new_last]
-        if kind == "replace" and len(gone) == len(come):
-            pairs = zip(gone, come, strict=True)
-            is_new = (pair for pair in pairs if pair[0] not in after or pair[1] not in before)
-            yield from (f"{_short(old)} -> {_short(new)}" for old, new in is_new)
-        elif kind != "equal":
-            yield from (f"{_short(word)} removed" for word in gone if word not in after)
-            yield from (f"{_short(word)} added" for word in come if word not in before)
 
 
 def _short(text: str) -> str:

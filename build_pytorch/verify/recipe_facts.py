@@ -32,14 +32,12 @@ from build_pytorch.verify.context import Context
 from build_pytorch.verify.hooks import Hooks
 
 MODEL: Final = Path(__file__).resolve().with_name("nixpkgs_model")
-NO_NIX: Final = "Nix is not installed"
 CHECKOUT: Final = "/repositories/local"
 """The checkout that recipes with such a variable are evaluated with; the model knows its files."""
-_NO_CHECKOUT: Final = '{ checkout = ""; }'
-_CHECKOUT: Final = f'{{ checkout = "{CHECKOUT}"; }}'
+_WITH_CHECKOUT: Final = " with a checkout"
 
 Facts = dict[str, Any]
-"""Values by name, such as `attr.pname` or `env.CXXFLAGS`. One that is null is left out."""
+"""Values by name, such as `attr.pname` or `env.CXXFLAGS`. Without a fact is the same as null."""
 
 _HASH: Final = re.compile(r"(?<=/)[0-9a-z]{32}-")
 """The hash of a store path: overlays change those of inputs."""
@@ -53,94 +51,60 @@ _MAX_JOBS: Final = re.compile(r"(?m)^\s*export MAX_JOBS=[\"']?(\w+)")
 
 
 class RecipeFacts(Struct):
-    """The results and the facts of recipes by path, and those of their packages in the pin.
+    """The results of Nix and the facts, both by path; packages of the pin have names instead.
 
-    `missing`: why there are none; `no_hooks`: why there are no facts of hooks.
+    `pins`: the name of the pin's package by path. `missing`: why there are no facts; `no_hooks`:
+    why there are none of hooks.
     """
 
     results: dict[str, EvaluatedRecipe] = {}
     facts: dict[str, Facts] = {}
-    pins: dict[str, Facts] = {}
-    pin_errors: dict[str, str] = {}
+    pins: dict[str, str] = {}
     missing: str = ""
     no_hooks: str = ""
 
-    @property
-    def comparable(self) -> set[str]:
-        """The recipes with facts of their own and of the pin."""
-        return self.facts.keys() & self.pins.keys()
+    def of(self, path: str) -> tuple[Facts, Facts] | None:
+        """Return the facts of a recipe and of the pin's package, if both are known."""
+        facts, pin = self.facts.get(path), self.facts.get(self.pins.get(path, ""))
+        return None if facts is None or pin is None else (facts, pin)
 
 
-class FactsRun:
-    """Nix at work on the recipes of a context; `finish` returns their facts."""
+def facts_of(context: Context) -> RecipeFacts:
+    """Evaluate the recipes of a context, run their hooks, and return all facts.
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._pins: dict[str, str] = {}
-        recipes = list(_recipes(context))
-        names: dict[str, str] = {}
-        for recipe in recipes:
-            if not recipe.is_set:
-                code = _pinned_package(context.by_path[recipe.id])
-                self._pins[recipe.id] = names.setdefault(code, f"pin{len(names)}")
-        packages = " ".join(f"{name} = {code};" for code, name in names.items())
-        inherited = "let inherit (scope) builtins import fetchTarball; in"
-        arguments = f"packages = scope: {inherited} {{ {packages} }}; {_arguments(context)}"
-        items = [Recipe(name, package=name) for name in names.values()]
-        scope = Scope(arguments, is_offline=not context.pinned)
-        title = "evaluating against the pinned nixpkgs"
-        self._evaluation = Evaluation([*items, *recipes], scope, title)
-        # Recipes that a variable points to another checkout are evaluated a second time with it.
-        wrappers = (
-            [] if context.pinned else [r for r in recipes if CUDA_PACKAGES_VARIABLE in r.text]
-        )
-        checkout = Scope(arguments.replace(_NO_CHECKOUT, _CHECKOUT), is_offline=True)
-        self._with_checkout = Evaluation(wrappers, checkout) if wrappers else None
-
-    def finish(self) -> RecipeFacts:
-        """Wait for Nix, run the hooks, and return all facts. Raises ToolError."""
-        results, context = self._evaluation.finish(), self._context
-        flat = {
-            name: _flat(result.facts, context)
-            for name, result in results.items()
-            if result.facts and name != paths.RELEASE
-        }
-        no_hooks = "" if process.which("bash") else "no bash"
-        if not no_hooks:
-            own = [_hooks(facts, context.by_path.get(name)) for name, facts in flat.items()]
-            for facts, found in zip(flat.values(), hooks.facts_of(own), strict=True):
-                facts.update(found)
-        for name, facts in flat.items():
-            facts["warnings"] = results[name].warnings
-        local = self._with_checkout.finish() if self._with_checkout else {}
-        for name, result in local.items():
-            found = (result.facts or {}).get("cudaPackages", {})
-            flat.get(name, {}).update({f"checkout.{key}": path for key, path in found.items()})
-        pins = self._pins.items()
-        return RecipeFacts(
-            results,
-            facts={name: facts for name, facts in flat.items() if name in self._pins},
-            pins={path: flat[pin] for path, pin in pins if pin in flat},
-            pin_errors={path: results[pin].error for path, pin in pins if pin in results},
-            no_hooks=no_hooks,
-        )
-
-
-def start(context: Context) -> FactsRun | None:
-    """Start Nix on the recipes of a context; None if there are none, or no Nix.
-
-    Raises ToolError if the pinned nixpkgs is wanted and Nix is missing.
+    Raises ToolError if Nix or Bash fail, or the pinned nixpkgs is wanted and cannot be had.
     """
-    if context.pinned and not evaluation.is_installed():
-        raise ToolError("--pinned: nix-instantiate not found; install Nix")
-    return None if why_none(context) else FactsRun(context)
-
-
-def why_none(context: Context) -> str:
-    """Return why a context has no facts, or an empty text."""
     if not context.present:
-        return "no recipe to evaluate"
-    return "" if evaluation.is_installed() else NO_NIX
+        return RecipeFacts(missing="no recipe to evaluate")
+    if not evaluation.is_installed():
+        if context.pinned:
+            raise ToolError("--pinned: nix-instantiate not found; install Nix")
+        return RecipeFacts(missing="Nix is not installed (Debian: nix-bin)")
+    recipes = list(_recipes(context))
+    packages = {it.id: _pinned_package(context.by_path[it.id]) for it in recipes if not it.is_set}
+    names = {code: f"pin{number}" for number, code in enumerate(dict.fromkeys(packages.values()))}
+    if not context.pinned:  # wrappers read a checkout instead, if a variable names one
+        recipes += [
+            it._replace(id=it.id + _WITH_CHECKOUT, checkout=CHECKOUT)
+            for it in recipes
+            if CUDA_PACKAGES_VARIABLE in it.text
+        ]
+    scope = Scope(_arguments(context, names), is_offline=not context.pinned)
+    items = [Recipe(name, package=name) for name in names.values()]
+    title = "evaluating against the pinned nixpkgs"
+    results = Evaluation([*items, *recipes], scope, title).finish()
+    given = RecipeFacts(results, pins={path: names[code] for path, code in packages.items()})
+    for name, result in results.items():
+        nested = result.facts or {}
+        path = name.removesuffix(_WITH_CHECKOUT)
+        if name != path:
+            local = {f"checkout.{key}": it for key, it in nested.get("cudaPackages", {}).items()}
+            given.facts.get(path, {}).update(local)
+        elif nested and name != paths.RELEASE:
+            given.facts[name] = _flat(nested, context) | {"warnings": result.warnings}
+    _add_facts_of_release(context, given)
+    _add_facts_of_hooks(context, given)
+    return given
 
 
 def _recipes(context: Context) -> Iterator[Recipe]:
@@ -157,16 +121,19 @@ def _recipes(context: Context) -> Iterator[Recipe]:
             yield Recipe(paths.RELEASE, f"{root}/{paths.RELEASE}", text, is_set=True)
 
 
-def _arguments(context: Context) -> str:
-    """Return the arguments of evaluate.nix: the facts, and what recipes see in place of Nix's."""
+def _arguments(context: Context, pins: Mapping[str, str]) -> str:
+    """Return the arguments of evaluate.nix: packages of the pins, facts, and what recipes see."""
+    packages = " ".join(f"{name} = {code};" for code, name in pins.items())
+    inherited = "let inherit (scope) builtins import fetchTarball; in"
     model = f"/. + {quoting.literal(str(MODEL))}"
-    facts = f'facts = import ({model} + "/facts.nix");'
+    arguments = f"packages = scope: {inherited} {{ {packages} }};"
+    arguments += f' facts = import ({model} + "/facts.nix");'
     if context.pinned:
-        return facts
+        return arguments
     known = {"revisions": _revisions(context.matrix), "repositories": _repositories(context.matrix)}
-    given = f"builtins.fromJSON {quoting.literal(json.dumps(known))} // {_NO_CHECKOUT}"
+    given = f"builtins.fromJSON {quoting.literal(json.dumps(known))}"
     scope = f'scopeOf = import ({model} + "/offline-scope.nix") ({given});'
-    return f"{facts} base = import ({model}) {{ }}; {scope}"
+    return f"{arguments} base = import ({model}) {{ }}; {scope}"
 
 
 def _revisions(matrix: Matrix) -> dict[str, dict[str, Any]]:
@@ -205,6 +172,27 @@ def _pinned_package(package: Package) -> str:
   }}; in p.{variant.python_set}.{package.name}.override {{ {arguments} }})"""
 
 
+def _add_facts_of_release(context: Context, given: RecipeFacts) -> None:
+    """Add what release.nix has for each package."""
+    release = given.results.get(paths.RELEASE)
+    if release is None or not release.facts:
+        return
+    for package in context.matrix.packages:
+        if facts := given.facts.get(package.path):
+            own = release.facts["packages"].get(package.attribute, {})
+            facts |= {f"release.{name}": value for name, value in own.items()}
+            facts["release.isPossible"] = package.attribute in release.facts["possible"]
+
+
+def _add_facts_of_hooks(context: Context, given: RecipeFacts) -> None:
+    if not process.which("bash"):
+        given.no_hooks = "no bash"
+        return
+    own = [_hooks(facts, context.by_path.get(name)) for name, facts in given.facts.items()]
+    for facts, found in zip(given.facts.values(), hooks.facts_of(own), strict=True):
+        facts.update(found)
+
+
 def _hooks(facts: Facts, package: Package | None) -> Hooks:
     """Return the hooks of facts, and the texts that name the package in them."""
     texts = tuple(facts.get(f"attr.{name}") or "" for name in hooks.NAMES)
@@ -214,8 +202,8 @@ def _hooks(facts: Facts, package: Package | None) -> Hooks:
     variant = package.variant
     flags, gpu = variant.cpu.flags, variant.gpu
     values = (variant.package, variant.gpu_label, " ".join(flags), ",".join(flags))
-    others = hooks.other_texts(package)
-    return Hooks(texts, version or "", (*values, gpu.capability if gpu else ""), tuple(others))
+    others = tuple(hooks.other_texts(package))
+    return Hooks(texts, version or "", (*values, gpu.capability if gpu else ""), others)
 
 
 def _flat(nested: Mapping[str, Any], context: Context) -> Facts:
@@ -235,16 +223,19 @@ def _flat(nested: Mapping[str, Any], context: Context) -> Facts:
             name = f"{prefix}{key}"
             if isinstance(value, dict):
                 add(f"{name}.", value)
-            elif value is not None:
+            else:
                 facts[name] = value if key in {"drvPath", "derivations"} else plain(value)
 
     add("", {name: nested[name] for name in nested if not (context.pinned and name == "nixpkgs")})
-    facts["src.rev"] = str(facts.get("src.rev", "")).removeprefix("refs/tags/")
-    flags = facts.get("attr.cmakeFlags", [])  # each of them has one value, in any order
+    facts["src.rev"] = (facts.get("src.rev") or "").removeprefix("refs/tags/")
+    flags = facts.get("attr.cmakeFlags") or []  # each of them has one value, in any order
     facts["attr.cmakeFlags"] = sorted(map(str, flags if isinstance(flags, list) else [flags]))
-    facts["attr.preBuild"] = re.sub(r"\S+/bin/ccache\n", "ccache\n", facts.get("attr.preBuild", ""))
+    facts["attr.preBuild"] = re.sub(
+        r"\S+/bin/ccache\n", "ccache\n", facts.get("attr.preBuild") or ""
+    )
+    facts["attr.patches"] = facts.get("attr.patches") or []
     texts = f"{facts.get('meta.description')} {facts.get('meta.longDescription')}"
     facts["meta.gpus"] = [f"SM{code}" for code in sorted(set(_GPU.findall(texts)))]
     facts["meta.versions"] = sorted(set(_VERSION.findall(texts)))
-    facts["MAX_JOBS"] = (_MAX_JOBS.findall(facts.get("attr.preConfigure", "")) or [""])[-1]
+    facts["MAX_JOBS"] = (_MAX_JOBS.findall(facts.get("attr.preConfigure") or "") or [""])[-1]
     return facts

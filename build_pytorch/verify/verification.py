@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from build_pytorch.base.console import counted, grouped
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
@@ -22,65 +22,24 @@ from build_pytorch.verify import (
     recipe_facts,
     text_checks,
 )
-from build_pytorch.verify.check import Check, CheckOutcome, CheckSkipped, Finding
+from build_pytorch.verify.check import Check, CheckOutcome, CheckSkipped, Finding, State
 from build_pytorch.verify.context import Context, Pages
-from build_pytorch.verify.recipe_facts import RecipeFacts
 
 _MODULES: Final = (matrix_checks, text_checks, generated_checks, compiler_checks)
 
 
-class VerificationResult:
-    """The outcome of all checks. With `strict`, warnings and skipped checks fail as well.
+class VerificationResult(Struct, frozen=True, kw_only=True):
+    """What all checks found: the document of --json.
 
-    `derivations`: the derivation path of each variant; empty if they come from the model.
+    `exit_code` is 1 if a finding is an error; with `strict`, also for a warning or a skipped check.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        outcomes: Sequence[CheckOutcome],
-        facts: RecipeFacts,
-        *,
-        strict: bool = False,
-    ) -> None:
-        self.context = context
-        self.outcomes = outcomes
-        self.strict = strict
-        self.findings = [finding for outcome in outcomes for finding in outcome.findings]
-        self.states = Counter(outcome.state for outcome in outcomes)
-        self.severities = Counter(finding.severity for finding in self.findings)
-        paths = {variant.id: variant.path for variant in context.variants if context.pinned}
-        found = {id_: facts.facts.get(path, {}).get("drvPath") for id_, path in paths.items()}
-        self.derivations: dict[str, str] = {id_: drv for id_, drv in found.items() if drv}
-
-    @property
-    def exit_code(self) -> int:
-        """1 if a finding is an error; if strict, also for a warning or a skipped check."""
-        return EXIT_FINDINGS if self.severities["error"] or self.strict_reason else EXIT_OK
-
-    @property
-    def strict_reason(self) -> str:
-        """Why only `strict` fails the run; empty if it does not."""
-        is_perfect = self.states.total() == self.states["passed"]
-        if not self.strict or is_perfect or self.severities["error"]:
-            return ""
-        numbers = {"warning": self.severities["warning"], "skipped check": self.states["skipped"]}
-        what = " and ".join(counted(number, noun) for noun, number in numbers.items() if number)
-        return f"No errors, but --strict also fails on {what}."
-
-    @property
-    def summary(self) -> str:
-        """One line with all counts."""
-        context = self.context
-        companions = len(context.companions)
-        present = sum(package.companion is None for package, _ in context.present)
-        found = f"{present} of {counted(len(context.variants), 'recipe')}"
-        if companions:
-            found += f", {len(context.present) - present} of {counted(companions, 'companion')}"
-        states = ", ".join(f"{number} {state}" for state, number in sorted(self.states.items()))
-        errors, warnings = (self.severities[name] for name in ("error", "warning"))
-        checks = f"{counted(len(self.outcomes), 'check')}: {states}"
-        return f"{found}, {checks}; {counted(errors, 'error')}, {counted(warnings, 'warning')}"
+    variants: list[str]
+    checks: list[CheckOutcome]
+    findings: list[Finding]
+    notes: tuple[str, ...]
+    summary: str
+    exit_code: int
 
 
 def verify(  # noqa: PLR0913 - the options of a verification
@@ -101,18 +60,15 @@ def verify(  # noqa: PLR0913 - the options of a verification
     """
     context = Context(matrix, root, variants, pinned=pinned, pages=pages, tree=tree)
     checks = [each for each in check.chosen(only) if _applies(each, context)]
-    if not checks and not context.is_whole:
-        raise BuildPytorchError("these checks need all variants; leave the patterns out")
     if not checks:
-        raise BuildPytorchError("this project has nothing that these checks look at")
+        why = "this project has nothing that these checks look at"
+        if not context.is_whole:
+            why = "these checks need all variants; leave the patterns out"
+        raise BuildPytorchError(why)
     needs_nix = [each for each in checks if each.category in {"evaluation", "hooks"}]
-    # Nix takes longest. It works while the other categories are checked.
-    running = recipe_facts.start(context) if needs_nix else None
-    outcomes = [_run(each, context) for each in checks if each not in needs_nix]
-    facts = running.finish() if running else RecipeFacts(missing=recipe_facts.why_none(context))
-    found = grouped((finding.check, finding) for finding in fact_checks.compare(context, facts))
-    outcomes += [_of_facts(each, context, facts, found.get(each.id, [])) for each in needs_nix]
-    return VerificationResult(context, outcomes, facts, strict=strict)
+    results = [_run(each, context) for each in checks if each not in needs_nix]
+    results += _run_facts(needs_nix, context) if needs_nix else []
+    return _result(context, results, strict=strict)
 
 
 def _applies(each: Check, context: Context) -> bool:
@@ -127,52 +83,102 @@ def _applies(each: Check, context: Context) -> bool:
     return True
 
 
-def _run(each: Check, context: Context) -> CheckOutcome:
+class _Ran(NamedTuple):
+    """A check that ran: what it found, its number of subjects, how many it left out, and why."""
+
+    check: Check
+    findings: Sequence[Finding]
+    subjects: int
+    skipped: int = 0
+    reason: str = ""
+
+
+def _run(each: Check, context: Context) -> _Ran:
     """Run the test of a check that needs no facts: of each recipe, or of all files together."""
     name = each.id.replace("-", "_")
     test = next(getattr(module, name) for module in _MODULES if hasattr(module, name))
-    if each.subjects in {"tree", "selection"}:
-        return _outcome(each, context, test(context))
-    subjects = context.subjects(each)
-    found = (
-        structs.replace(finding, path=recipe.path)
-        for package, recipe in subjects
-        for finding in test(package, recipe)
-    )
-    return _outcome(each, context, found, len(subjects))
-
-
-def _outcome(
-    each: Check, context: Context, findings: Iterator[Finding], subjects: int = 1, not_run: int = 0
-) -> CheckOutcome:
-    """Return the outcome of a test that yields findings and may raise CheckSkipped after them."""
     found: list[Finding] = []
-    reason = "does not evaluate" if not_run else "" if subjects else "no such recipe to look at"
+    if each.subjects not in {"tree", "selection"}:
+        recipes = context.subjects(each)
+        for package, recipe in recipes:
+            found += (structs.replace(it, path=recipe.path) for it in test(package, recipe))
+        reason = "" if recipes else "no such recipe to look at"
+        return _Ran(each, found, len(recipes), reason=reason)
     try:
-        for finding in findings:
-            fix = finding.fix or each.fix
-            recipe, package = context.recipes.get(finding.path), context.by_path.get(finding.path)
-            if recipe and package and each.subjects != "tree":
-                force = "" if recipe.is_ours else " --force"
-                fix = f"run `invoke {package.phase.command}{force}`, or: {fix}"
-            found.append(structs.replace(finding, check=each.id, fix=fix))
+        for finding in test(context):
+            found.append(finding)
     except CheckSkipped as skipped:
-        reason, not_run = str(skipped), subjects
-    return CheckOutcome(
-        check=each, subjects=subjects, not_run=not_run, reason=reason, findings=tuple(found)
+        return _Ran(each, found, 1, 1, str(skipped))
+    return _Ran(each, found, 1)
+
+
+def _run_facts(checks: Sequence[Check], context: Context) -> Iterator[_Ran]:
+    """Run the checks of facts."""
+    given = recipe_facts.facts_of(context)
+    findings, looked_at = fact_checks.compare(context, given)
+    by_check = grouped((finding.check, finding) for finding in findings)
+    for each in checks:
+        paths = {recipe.path for _, recipe in context.subjects(each)} or {each.file}
+        skipped = len(paths - looked_at[each.id])
+        reason = given.missing or (given.no_hooks if each.category == "hooks" else "")
+        if skipped and not reason:
+            reason = "not evaluated, or without such facts"
+        yield _Ran(each, by_check.get(each.id, []), len(paths), skipped, reason)
+
+
+def _result(context: Context, results: Sequence[_Ran], *, strict: bool) -> VerificationResult:
+    """Return the result of checks that ran."""
+    findings = [_completed(it, ran.check, context) for ran in results for it in ran.findings]
+    outcomes = [_outcome(ran) for ran in results]
+    states = Counter(outcome.state for outcome in outcomes)
+    severities = Counter(finding.severity for finding in findings)
+    present = sum(package.companion is None for package, _ in context.present)
+    summary = f"{present} of {counted(len(context.variants), 'recipe')}, "
+    if companions := len(context.companions):
+        found = len(context.present) - present
+        summary += f"{found} of {counted(companions, 'companion')}, "
+    said = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+    summary += f"{counted(len(outcomes), 'check')}: {said}; "
+    errors, warnings = severities["error"], severities["warning"]
+    summary += f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
+    is_bad = bool(errors)
+    if strict and not errors and states.total() > states["passed"]:
+        numbers = {"warning": warnings, "skipped check": states["skipped"]}
+        what = " and ".join(counted(number, noun) for noun, number in numbers.items() if number)
+        summary += f"; --strict fails on {what}"
+        is_bad = True
+    return VerificationResult(
+        variants=[variant.id for variant in context.variants],
+        checks=outcomes,
+        findings=findings,
+        notes=context.matrix.notes,
+        summary=summary,
+        exit_code=EXIT_FINDINGS if is_bad else EXIT_OK,
     )
 
 
-def _of_facts(
-    each: Check, context: Context, facts: RecipeFacts, found: Sequence[Finding]
-) -> CheckOutcome:
-    """Return the outcome of a check of facts, from its findings."""
-    paths = {recipe.path for _, recipe in context.subjects(each)}
-    number = 1 if each.subjects == "tree" else len(paths)
-    reason = facts.missing or (facts.no_hooks if each.category == "hooks" else "")
-    if reason:
-        return CheckOutcome(check=each, subjects=number, not_run=number, reason=reason)
-    if test := fact_checks.OF_ALL.get(each.id):
-        return _outcome(each, context, test(context, facts), number)
-    not_run = paths - facts.comparable - {finding.path for finding in found}
-    return _outcome(each, context, iter(found), number, len(not_run))
+def _completed(finding: Finding, of: Check, context: Context) -> Finding:
+    """Return a finding with its check and the way to fix it."""
+    fix = finding.fix or of.fix
+    recipe, package = context.recipes.get(finding.path), context.by_path.get(finding.path)
+    if recipe and package and of.subjects != "tree":
+        force = "" if recipe.is_ours else " --force"
+        fix = f"run `invoke {package.phase.command}{force}`, or: {fix}"
+    return structs.replace(finding, check=of.id, fix=fix)
+
+
+def _outcome(ran: _Ran) -> CheckOutcome:
+    """Return the outcome of a check: the worst of its findings; without subjects, skipped."""
+    state: State = "passed" if ran.subjects and not ran.skipped else "skipped"
+    if ran.findings:
+        is_error = any(finding.severity == "error" for finding in ran.findings)
+        state = "failed" if is_error else "warning"
+    return CheckOutcome(
+        id=ran.check.id,
+        title=ran.check.title,
+        state=state,
+        subjects=ran.subjects,
+        failed=min(ran.subjects, len({finding.path for finding in ran.findings})),
+        skipped=ran.skipped,
+        reason=ran.reason,
+    )

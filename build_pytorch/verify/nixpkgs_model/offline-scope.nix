@@ -5,11 +5,10 @@
   revisions,
   # The tarballs of repositories with CUDA packages, each with a name, by URL.
   repositories,
-  # The value of the environment variable that names a local checkout of such a repository.
-  checkout ? "",
 }:
-# The values of files that are evaluated already, by path.
-known:
+# The values of files that are evaluated already, by path, and the value of environment variables,
+# which may name a local checkout of such a repository.
+known: checkout:
 let
   inherit (builtins) isAttrs match substring stringLength;
 
@@ -72,7 +71,7 @@ let
     import = importAny;
     currentSystem = system;
     functionArgs = function: function.__functionArgs or (builtins.functionArgs function);
-    getEnv = name: if name == "CUDA_TOOLKIT_REPO" then checkout else "";
+    getEnv = _: checkout;
   };
   scope = {
     inherit (ours) fetchGit fetchTarball import;
