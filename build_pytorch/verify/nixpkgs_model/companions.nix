@@ -5,51 +5,44 @@
 # in the package set that a companion is taken from.
 { pin, setTorch }:
 let
-  versions = removeAttrs (pin.companions or { }) [ "triton" ];
-
-  # The function of a package, with what it has beside the attributes of every companion.
-  companion =
-    pname: attrsOf:
-    {
-      lib, buildPythonPackage, fetchFromGitHub, runCommand, setuptools, numpy, ninja, cudaPackages, torch,
-      cudaSupport ? torch.cudaSupport,
-    }:
-    buildPythonPackage.override { inherit (torch) stdenv; } (
-      rec {
-        inherit pname;
-        version = versions.${pname} or "0";
-        pyproject = true;
-        src = fetchFromGitHub {
-          owner = "pytorch";
-          repo = pname;
-          tag = "v${version}";
-          hash = lib.fakeHash;
-        };
-        env = lib.optionalAttrs cudaSupport {
-          TORCH_CUDA_ARCH_LIST = lib.concatStringsSep ";" torch.cudaCapabilities;
-        };
-        build-system = [ setuptools ];
-        nativeBuildInputs = [ ninja ] ++ lib.optional cudaSupport cudaPackages.cuda_nvcc;
-        buildInputs = [ torch.cxxdev ];
-        dependencies = [ numpy torch ];
-        pythonImportsCheck = [ pname ];
-        passthru = { inherit setTorch; };
-        meta.license = lib.licenses.bsd3;
-        meta.platforms = lib.platforms.linux ++ lib.optionals (!cudaSupport) lib.platforms.darwin;
-      }
-      // attrsOf { inherit lib cudaSupport runCommand; }
-    );
-in
-builtins.mapAttrs (name: _: companion name (_: { })) versions
-// {
-  torchvision = companion "torchvision" ({ lib, cudaSupport, ... }: {
-    preConfigure = lib.optionalString cudaSupport ''
+  # What a package has beside the attributes of every companion.
+  own = { lib, cudaSupport, runCommand }: {
+    torchvision.preConfigure = lib.optionalString cudaSupport ''
       export FORCE_CUDA=1
     '';
-  });
-  torchaudio = companion "torchaudio" ({ runCommand, ... }: {
     # Made for the setup.py of this version.
-    patches = [ (runCommand "0001-setup.py-propagate-cmakeFlags.patch" { } "") ];
-    dontUseCmakeConfigure = true;
-  });
-}
+    torchaudio.patches = [ (runCommand "0001-setup.py-propagate-cmakeFlags.patch" { } "") ];
+    torchaudio.dontUseCmakeConfigure = true;
+  };
+in
+builtins.mapAttrs (
+  pname: version:
+  {
+    lib, buildPythonPackage, fetchFromGitHub, runCommand, setuptools, numpy, ninja, cudaPackages, torch,
+    cudaSupport ? torch.cudaSupport,
+  }:
+  buildPythonPackage.override { inherit (torch) stdenv; } (
+    {
+      inherit pname version;
+      pyproject = true;
+      src = fetchFromGitHub {
+        owner = "pytorch";
+        repo = pname;
+        tag = "v${version}";
+        hash = lib.fakeHash;
+      };
+      env = lib.optionalAttrs cudaSupport {
+        TORCH_CUDA_ARCH_LIST = lib.concatStringsSep ";" torch.cudaCapabilities;
+      };
+      build-system = [ setuptools ];
+      nativeBuildInputs = [ ninja ] ++ lib.optional cudaSupport cudaPackages.cuda_nvcc;
+      buildInputs = [ torch.cxxdev ];
+      dependencies = [ numpy torch ];
+      pythonImportsCheck = [ pname ];
+      passthru = { inherit setTorch; };
+      meta.license = lib.licenses.bsd3;
+      meta.platforms = lib.platforms.linux ++ lib.optionals (!cudaSupport) lib.platforms.darwin;
+    }
+    // (own { inherit lib cudaSupport runCommand; }).${pname} or { }
+  )
+) ({ torchvision = "0"; torchaudio = "0"; } // removeAttrs (pin.companions or { }) [ "triton" ])

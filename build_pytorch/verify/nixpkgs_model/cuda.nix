@@ -8,13 +8,12 @@ let
     [ "7.5" "8.0" "8.6" "8.9" "9.0" "10.0" ] ++ since129 "10.3" ++ [ "12.0" ] ++ since129 "12.1";
   cudaCapabilities =
     if config.cudaCapabilities or [ ] != [ ] then config.cudaCapabilities else defaultCapabilities;
+  codes = map (lib.replaceStrings [ "." ] [ "" ]) cudaCapabilities;
+  gencode = code: "-gencode=arch=compute_${code},code=sm_${code}";
 
-  codes = map (builtins.replaceStrings [ "." ] [ "" ]) cudaCapabilities;
-
-  # Header-only packages have one output, the others several, as in nixpkgs.
   redistributable =
-    outputs: pname:
-    stdenv.mkDerivation {
+    outputs: attrs: pname:
+    stdenv.mkDerivation ({
       inherit pname outputs;
       name = "cuda${cudaMajorMinorVersion}-${pname}-${cudaMajorMinorVersion}.x";
       version = "${cudaMajorMinorVersion}.x";
@@ -23,42 +22,33 @@ let
         license = lib.licenses.nvidiaCudaRedist;
         platforms = [ "aarch64-linux" "x86_64-linux" ];
       };
-    };
-
+    } // attrs);
+  # Header-only packages have one output, the others several, as in nixpkgs.
   headers = redistributable [ "out" ];
   libraries = redistributable [ "out" "dev" "include" "lib" ];
+  cccl = lib.optionalAttrs (lib.elem "cccl-headers" pin.has) { postInstall = "ln -s . $out/include/cccl"; };
 in
 lib.makeScope newScope (
   self:
   {
     inherit cudaMajorMinorVersion;
     cudaMajorVersion = lib.versions.major cudaMajorMinorVersion;
-
     flags = {
       inherit cudaCapabilities;
       cmakeCudaArchitecturesString = lib.concatStringsSep ";" codes;
-      gencodeString = lib.concatMapStringsSep " " (
-        code: "-gencode=arch=compute_${code},code=sm_${code}"
-      ) codes;
+      gencodeString = lib.concatStringsSep " " (map gencode codes);
     };
     backendStdenv = stdenv;
+    cuda_profiler_api = headers { } "cuda_profiler_api";
+    ${pin.cccl or "cuda_cccl"} = headers cccl (pin.cccl or "cuda_cccl");
+    # Compiled by nixpkgs for its default capabilities, not for those of torch.
+    nccl = libraries {
+      makeFlags = [ "NVCC_GENCODE=${self.flags.gencodeString}" "PREFIX=$(out)" ];
+    } "nccl";
   }
-  // lib.genAttrs [ "cuda_profiler_api" ] headers
-  // lib.genAttrs [ (pin.cccl or "cuda_cccl") ] (
-    name:
-    (headers name).overrideAttrs (
-      lib.optionalAttrs (lib.elem "cccl-headers" pin.has) { postInstall = "ln -s . $out/include/cccl"; }
-    )
-  )
   // lib.genAttrs [
     "cuda_cudart" "cuda_cupti" "cuda_nvcc" "cuda_nvml_dev" "cuda_nvrtc" "cuda_nvtx" "cudatoolkit"
     "cudnn" "cusparselt" "libcublas" "libcufft" "libcufile" "libcurand" "libcusolver" "libcusparse"
     "libcusparse_lt" "libnvjitlink" "libnvshmem"
-  ] libraries
-  // {
-    # Compiled by nixpkgs for its default capabilities, not for those of torch.
-    nccl = (libraries "nccl").overrideAttrs {
-      makeFlags = [ "NVCC_GENCODE=${self.flags.gencodeString}" "PREFIX=$(out)" ];
-    };
-  }
+  ] (libraries { })
 )

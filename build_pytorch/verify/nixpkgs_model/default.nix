@@ -18,20 +18,18 @@
   ...
 }@args:
 let
+  lib = import ./lib.nix;
   platform = if builtins.isString localSystem then localSystem else localSystem.system;
 
-  lib = import ./lib.nix;
-
-  given = if lib.isFunction config then config { inherit pkgs lib; } else config;
   # The options of nixpkgs with their defaults. Others are accepted and ignored, as in nixpkgs.
+  given = if lib.isFunction config then config { inherit pkgs lib; } else config;
   defaults = lib.genAttrs [
     "allowBroken" "allowUnfree" "allowUnsupportedSystem" "cudaSupport" "rocmSupport"
   ] (_: false);
   checked =
     name: default:
     let value = given.${name} or default; in
-    lib.throwIfNot (builtins.isBool value) "nixpkgs.config.${name} is not of type `boolean'" value;
-  checkedConfig = given // builtins.mapAttrs checked defaults;
+    lib.throwIf (!builtins.isBool value) "nixpkgs.config.${name} is not of type `boolean'" value;
 
   # What the revision in the URL contains: its default Python, its torch, its CUDA package sets, the
   # fixes in it and its companions of torch. A revision that is not known is like the default.
@@ -50,7 +48,7 @@ let
 
   packages = import ./packages.nix {
     inherit lib;
-    config = checkedConfig;
+    config = given // lib.mapAttrs checked defaults;
     pin = if rev == null then default else modelRevisions.${lib.head rev} or default;
     system = platform;
     # Facts: what the recipe hands to nixpkgs.
@@ -60,7 +58,6 @@ let
       overlays = lib.length overlays;
     };
   };
-
   own = final: _: {
     pkgs = final;
     extend = overlay: import ./. (args // { overlays = overlays ++ [ overlay ]; });
@@ -68,6 +65,4 @@ let
   # An overlay gets the end result as `final` and the result of earlier overlays as `prev`.
   pkgs = lib.fix (lib.foldl' (pkgs: overlay: lib.extends overlay pkgs) packages ([ own ] ++ overlays));
 in
-assert lib.assertMsg (lib.elem platform lib.platforms.all) "Unknown system: ${platform}";
-assert lib.assertMsg (!(args ? crossSystem)) "the model of nixpkgs has no cross compilation";
-pkgs
+lib.throwIf (!lib.elem platform lib.platforms.all) "Unknown system: ${platform}" pkgs

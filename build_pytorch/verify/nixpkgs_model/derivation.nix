@@ -1,13 +1,7 @@
 # stdenv.mkDerivation with the semantics of nixpkgs. It returns a real derivation, so that Nix
-# refuses values that a builder cannot get, and a recipe has a .drv path.
-{
-  lib,
-  config,
-  # The platform of the host and of the build; the model has no cross compilation.
-  system,
-  # The source from which the caller imports this nixpkgs.
-  source,
-}:
+# refuses values that a builder cannot get, and a recipe has a .drv path. `source` is that from which
+# the caller imports this nixpkgs. The platform of host and build is one: `system`.
+{ lib, config, system, source }:
 let
   inherit (lib) elem isFunction toList;
 
@@ -18,11 +12,12 @@ let
     attrs:
     let
       meta = attrs.meta or { };
-      unfree = builtins.filter (license: !(license.free or true)) (toList (meta.license or [ ]));
+      unfree = lib.filter (license: !(license.free or true)) (toList (meta.license or [ ]));
+      names = lib.concatStringsSep ", " (map (license: license.shortName) unfree);
       supported = meta.platforms or [ system ];
     in
     if unfree != [ ] && !config.allowUnfree then
-      "has an unfree license (‘${lib.concatMapStringsSep ", " (license: license.shortName) unfree}’)"
+      "has an unfree license (‘${names}’)"
     else if meta.broken or false && !config.allowBroken then
       "is marked as broken"
     else if !(elem system supported) && !config.allowUnsupportedSystem then
@@ -34,28 +29,23 @@ let
   checkedEnv =
     env: arguments:
     let
-      overlapping = builtins.attrNames (builtins.intersectAttrs env arguments);
+      overlapping = lib.attrNames (builtins.intersectAttrs env arguments);
     in
     lib.throwIf (overlapping != [ ]) (
       "The `env` attribute set cannot contain any attributes passed to derivation. "
       + "The following attributes are overlapping: ${toString overlapping}"
     ) env;
 
-  # An input is represented by its dev output, which holds the headers.
-  dependencyKinds = [
-    "nativeBuildInputs" "buildInputs" "propagatedNativeBuildInputs" "propagatedBuildInputs"
-  ];
-
   mkDerivationSimple =
     overrideAttrs: attrs:
     let
       name = lib.sanitizeDerivationName (attrs.name or "${attrs.pname}-${attrs.version}");
-      dependencies = lib.genAttrs dependencyKinds (
-        kind: map lib.getDev (lib.flatten (attrs.${kind} or [ ]))
-      );
       arguments =
         removeAttrs attrs [ "meta" "passthru" "env" ]
-        // dependencies
+        # An input is represented by its dev output, which holds the headers.
+        // lib.genAttrs
+          [ "nativeBuildInputs" "buildInputs" "propagatedNativeBuildInputs" "propagatedBuildInputs" ]
+          (kind: map lib.getDev (lib.flatten (attrs.${kind} or [ ])))
         // {
           inherit name system;
           inherit (standIn) builder args;
@@ -64,15 +54,14 @@ let
         };
       env = checkedEnv (attrs.env or { }) arguments;
       exported = if attrs.__structuredAttrs or false then { inherit env; } else env;
-      passthru = attrs.passthru or { };
-      meta = { inherit name; broken = false; } // attrs.meta or { } // { available = refusal == null; };
-
       reason = refusalOf attrs;
-      refusal = if reason == null then null else "Package ‘${name}’ ${reason}, refusing to evaluate.";
+      refusal = "Package ‘${name}’ ${toString reason}, refusing to evaluate.";
+      passthru = attrs.passthru or { };
     in
-    lib.extendDerivation (refusal == null || throw refusal) (
+    lib.extendDerivation (reason == null || throw refusal) (
       {
-        inherit meta passthru overrideAttrs;
+        inherit passthru overrideAttrs;
+        meta = { inherit name; broken = false; } // attrs.meta or { } // { available = reason == null; };
         # Not in nixpkgs: a value for facts.nix.
         model = { inherit source; };
       }

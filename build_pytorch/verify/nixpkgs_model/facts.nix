@@ -2,13 +2,14 @@
 # attributes and inputs show what is built. A fact that the package does not have is null.
 item: drv:
 let
-  inherit (builtins) attrNames attrValues concatMap filter head isAttrs isFunction isList listToAttrs mapAttrs match;
+  inherit (builtins) attrNames attrValues concatMap elem filter head isAttrs isFunction isList listToAttrs mapAttrs match;
 
   isDerivation = value: isAttrs value && value.type or null == "derivation";
   listOf = value: if isList value then value else filter (x: x != null) [ value ];
-  unique = builtins.foldl' (seen: x: if builtins.elem x seen then seen else seen ++ [ x ]) [ ];
+  unique = builtins.foldl' (seen: x: if elem x seen then seen else seen ++ [ x ]) [ ];
+  toSet = names: f: listToAttrs (map (name: { inherit name; value = f name; }) names);
   # The attributes of a set by their names; null for one that is missing.
-  pick = names: set: listToAttrs (map (name: { inherit name; value = set.${name} or null; }) names);
+  pick = names: set: toSet names (name: set.${name} or null);
 
   # A torch under any name.
   isTorch = value: isDerivation value && value ? cudaCapabilities && value ? cudaSupport;
@@ -27,7 +28,7 @@ let
         cuda = match "(cuda[0-9.]+-).*" value.name;
         name = value.pname or value.name;
       in
-      if cuda == null || builtins.elem name foreign then name else head cuda + name
+      if cuda == null || elem name foreign then name else head cuda + name
     else if isAttrs value then
       mapAttrs (_: plain) value
     else if isList value then
@@ -65,16 +66,11 @@ let
   # Whether torch is broken if nixpkgs has a reason that no recipe knows.
   brokenForOther =
     let
-      withReason = set: set // {
-        torch = set.torch.overrideAttrs (old: {
-          passthru = old.passthru // {
-            brokenConditions = old.passthru.brokenConditions // { "another reason" = true; };
-          };
-        });
-      };
       nixpkgs = item.given.nixpkgs_pinned;
       sets = filter (name: match "python3[0-9]*Packages" name != null) (attrNames nixpkgs);
-      changed = listToAttrs (map (name: { inherit name; value = withReason nixpkgs.${name}; }) sets);
+      reasons = old: old // { brokenConditions = old.brokenConditions // { "another reason" = true; }; };
+      withReason = torch: torch.overrideAttrs (old: { passthru = reasons old.passthru; });
+      changed = toSet sets (name: nixpkgs.${name} // { torch = withReason nixpkgs.${name}.torch; });
     in
     if item.given or { } == { } || !(isTorch drv && drv.cudaSupport) then null
     else (item.function { nixpkgs_pinned = nixpkgs // changed; }).meta.broken or null;
@@ -94,6 +90,7 @@ if item ? isSet then
 else
   {
     inherit (drv) drvPath;
+    inherit brokenForOther;
     attr = mapAttrs (_: plain) drv.drvAttrs;
     input = listToAttrs (map (input: { name = plain input; value = input.version or ""; }) (filter (i: !isTorch i) inputs));
 
@@ -110,9 +107,7 @@ else
       nvccFlags = nvccFlagsOf (named "nccl");
     };
     # The files of the CUDA packages that do not come from nixpkgs, and paths of others.
-    cudaPackages = mapAttrs (_: package: package.calledFile or null) (
-      pick foreign cuda
-    );
+    cudaPackages = mapAttrs (_: package: package.calledFile or null) (pick foreign cuda);
     path = {
       cccl = pathOf "out" "cuda_cccl";
       cuptiLib = pathOf "lib" "cuda_cupti";
@@ -126,13 +121,11 @@ else
       ofSet = drv.setTorch or null;
     };
 
-    src =
-      pick [ "owner" "repo" "rev" "fetchSubmodules" ] (drv.src or { })
+    src = pick [ "owner" "repo" "rev" "fetchSubmodules" ] (drv.src or { })
       // { hash = drv.src.hash or (drv.src.outputHash or null); };
     passthru = plain (pick [ "gpuArch" "cpuISA" "blasProvider" "cudaCapabilities" ] (drv.passthru or { }))
       // { tests = attrNames (drv.passthru.tests or { }); };
     meta = pick [ "description" "longDescription" "platforms" "broken" ] (drv.meta or { });
-    inherit brokenForOther;
     # The nixpkgs of the package, as the recipe names it; only the model records it.
     nixpkgs = drv.model.source or null;
   }

@@ -25,10 +25,11 @@ let
         }
       )
     );
-
+in
+rec {
   fetchurl = lib.makeOverridable (
     { url, name ? baseNameOf url, hash ? "", sha256 ? "", postFetch ? "" }@args:
-    lib.throwIfNot (args ? hash || args ? sha256)
+    lib.throwIf (!(args ? hash || args ? sha256))
       "fetchurl requires a hash for fixed-output derivation: ${url}"
       (fixedOutput name "flat" args { inherit url postFetch; })
   );
@@ -47,14 +48,9 @@ let
     { owner, repo, tag ? null, rev ? null, name ? "source", fetchSubmodules ? false, ... }@args:
     lib.throwIf ((tag == null) == (rev == null))
       "fetchFromGitHub requires one of either `rev` or `tag` to be provided (not both)."
-      (
-        fixedOutput name "recursive" args {
-          inherit owner repo fetchSubmodules;
-          rev = if tag == null then rev else "refs/tags/${tag}";
-        }
-      )
+      (fixedOutput name "recursive" args {
+        inherit owner repo fetchSubmodules;
+        rev = if tag == null then rev else "refs/tags/${tag}";
+      })
   );
-in
-{
-  inherit fetchurl fetchpatch fetchFromGitHub;
 }

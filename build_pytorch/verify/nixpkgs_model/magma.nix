@@ -5,7 +5,7 @@
 {
   lib, stdenv, config, fetchpatch, runCommand, cmake, blas, lapack, cudaPackages,
   cudaSupport ? config.cudaSupport,
-  # At least one back end is required. CUDA is not the default because it is unfree.
+  # Exactly one back end is required. CUDA is not the default because it is unfree.
   rocmSupport ? !cudaSupport,
   static ? false,
 }:
@@ -24,21 +24,18 @@ stdenv.mkDerivation {
   nativeBuildInputs = [ cmake ] ++ lib.optional cudaSupport cudaPackages.cuda_nvcc;
   buildInputs = [ blas lapack ]
     ++ lib.optionals cudaSupport (with cudaPackages; [ (cudaPackages.cccl or cudaPackages.cuda_cccl) cuda_cudart libcublas libcusparse ]);
-
   cmakeFlags = [
     (lib.cmakeBool "BUILD_SHARED_LIBS" (!static))
     (lib.cmakeBool "MAGMA_ENABLE_CUDA" cudaSupport)
   ]
-  ++ lib.optionals cudaSupport [
-    (lib.cmakeFeature "CMAKE_CUDA_ARCHITECTURES" cudaPackages.flags.cmakeCudaArchitecturesString)
-  ];
+  ++ lib.optional cudaSupport (
+    lib.cmakeFeature "CMAKE_CUDA_ARCHITECTURES" cudaPackages.flags.cmakeCudaArchitecturesString
+  );
 
   passthru = { inherit cudaPackages cudaSupport static; };
-
   meta = {
     license = lib.licenses.bsd3;
     platforms = lib.platforms.linux;
-    # Exactly one of the two back ends is enabled.
     broken = cudaSupport == rocmSupport;
   };
 }

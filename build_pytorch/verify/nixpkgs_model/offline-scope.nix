@@ -10,12 +10,13 @@
 # which may name a local checkout of such a repository.
 known: checkout:
 let
-  inherit (builtins) isAttrs match substring stringLength;
+  inherit (builtins) attrNames head isAttrs listToAttrs match stringLength substring;
 
   root = toString ./.;
   # The platform of the machine, which must not change a recipe.
   system = "x86_64-linux";
   none = { url = null; sha256 = null; };
+  unavailable = what: throw "${what}: not available, recipes are evaluated without access to the network and the host";
 
   # Whether a path is the folder of the model, also with what does not change it.
   isModel =
@@ -25,8 +26,6 @@ let
       rest = substring (stringLength root) (-1) whole;
     in
     substring 0 (stringLength root) whole == root && match "(/|/\\.|/default\\.nix)*" rest != null;
-
-  unavailable = what: throw "${what}: not available, recipes are evaluated without access to the network and the host";
 
   # The model, in place of any nixpkgs. A set, so that `import` gets the source that the recipe
   # names; in a string it becomes a path.
@@ -44,35 +43,33 @@ let
     args:
     let
       given = if isAttrs args then args else { url = args; };
-      unknown = builtins.attrNames (removeAttrs given [ "url" "sha256" "name" ]);
+      unknown = attrNames (removeAttrs given [ "url" "sha256" "name" ]);
     in
     if unknown != [ ] then
-      throw "unsupported argument '${builtins.head unknown}' to 'fetchTarball'"
+      throw "unsupported argument '${head unknown}' to 'fetchTarball'"
     else
       fetched "fetchTarball" given.url (given.sha256 or null);
 
   importAny =
     path:
-    if isModel path then
-      args:
-      import ./. (
-        { modelSystem = system; modelRevisions = revisions; modelSource = path.modelSource or none; } // args
-      )
-    else
-      known.${toString path} or (scopedImport scope path);
+    let
+      given = { modelSystem = system; modelRevisions = revisions; modelSource = path.modelSource or none; };
+    in
+    if isModel path then args: import ./. (given // args)
+    else known.${toString path} or (scopedImport scope path);
 
-  fetchers = builtins.listToAttrs (
-    map (name: { inherit name; value = _: unavailable name; }) [
-      "fetchGit" "fetchMercurial" "fetchTree" "fetchurl" "getFlake"
-    ]
-  );
-  ours = fetchers // {
+  ours = {
     inherit fetchTarball;
     import = importAny;
     currentSystem = system;
     functionArgs = function: function.__functionArgs or (builtins.functionArgs function);
     getEnv = _: checkout;
-  };
+  }
+  // listToAttrs (
+    map (name: { inherit name; value = _: unavailable name; }) [
+      "fetchGit" "fetchMercurial" "fetchTree" "fetchurl" "getFlake"
+    ]
+  );
   scope = {
     inherit (ours) fetchGit fetchTarball import;
     __findFile =

@@ -3,7 +3,7 @@
 lib:
 let
   inherit (lib) extends functionArgs isFunction setFunctionArgs;
-  inherit (builtins) attrNames head intersectAttrs isAttrs listToAttrs map;
+  inherit (builtins) attrNames elemAt filter head intersectAttrs isAttrs listToAttrs map match;
 
   # Calls f and keeps the arguments, so that `override` can call f again with other ones. The second
   # call includes the changes of overrideAttrs, so that the two can be combined in any order. f must
@@ -18,18 +18,14 @@ let
       let
         result = f origArgs;
         overrideWith = newArgs: origArgs // (if isFunction newArgs then newArgs origArgs else newArgs);
-        overrideArgs = mirrorArgs (newArgs: makeOverridable f (overrideWith newArgs));
+        override = mirrorArgs (newArgs: makeOverridable f (overrideWith newArgs));
         overrideResult = g: makeOverridable (mirrorArgs (args: g (f args))) origArgs;
+        overrideAttrs = change: overrideResult (x: x.overrideAttrs change);
       in
       if isAttrs result then
-        result
-        // {
-          override = overrideArgs;
-          ${if result ? overrideAttrs then "overrideAttrs" else null} =
-            change: overrideResult (x: x.overrideAttrs change);
-        }
+        result // { inherit override; ${if result ? overrideAttrs then "overrideAttrs" else null} = overrideAttrs; }
       else if isFunction result then
-        setFunctionArgs result (functionArgs result) // { override = overrideArgs; }
+        setFunctionArgs result (functionArgs result) // { inherit override; }
       else
         result
     );
@@ -40,6 +36,15 @@ let
   callPackageWith =
     autoArgs: fn: args:
     if isFunction fn then called autoArgs fn args else calledFile autoArgs fn args;
+  called =
+    autoArgs: f: args:
+    let
+      formals = functionArgs f;
+      allArgs = intersectAttrs formals autoArgs // args;
+      missing = filter (name: !formals.${name} && !(allArgs ? ${name})) (attrNames formals);
+      message = "callPackageWith: Function called without required argument";
+    in
+    if missing == [ ] then makeOverridable f allArgs else abort "${message} \"${head missing}\"";
 
   # The package of a file. A fact shows which file it was. Files of a repository that is not fetched
   # are stand-ins: cudnn-13_0.nix is the cudnn of cudaPackages_13_0.
@@ -47,29 +52,15 @@ let
     autoArgs: file: args:
     let
       path = toString file;
-      name = builtins.match ".*/repositories/.*/\\.flox/pkgs/([a-z_]+)-([0-9]+)_([0-9]+)\\.nix" path;
-      major = "cudaPackages_${builtins.elemAt name 1}";
-      exact = "${major}_${builtins.elemAt name 2}";
-      result =
-        if name == null then
-          called autoArgs (import file) args
-        else
-          (autoArgs.${exact} or autoArgs.${major}).${head name};
+      name = match ".*/repositories/.*/\\.flox/pkgs/([a-z_]+)-([0-9]+)_([0-9]+)\\.nix" path;
+      major = "cudaPackages_${elemAt name 1}";
+      set = autoArgs."${major}_${elemAt name 2}" or autoArgs.${major};
+      result = if name == null then called autoArgs (import file) args else set.${head name};
     in
     if result ? overrideAttrs then
       result.overrideAttrs (old: { passthru = old.passthru or { } // { calledFile = path; }; })
     else
       result;
-
-  called =
-    autoArgs: f: args:
-    let
-      formals = functionArgs f;
-      allArgs = intersectAttrs formals autoArgs // args;
-      missing = builtins.filter (name: !formals.${name} && !(allArgs ? ${name})) (attrNames formals);
-      message = "callPackageWith: Function called without required argument";
-    in
-    if missing == [ ] then makeOverridable f allArgs else abort "${message} \"${head missing}\"";
 
   # A package set whose members are looked up first in the set itself, then in the outer set.
   makeScope =
@@ -99,7 +90,7 @@ let
           inherit (drv.${name}) type outputName;
           outputSpecified = true;
         };
-      }) (drv.outputs or [ "out" ]);
+      }) drv.outputs;
     in
     common // checked drv;
 in

@@ -11,32 +11,45 @@ let
     isAarch64 = lib.hasPrefix "aarch64-" system;
   };
 
-  pythonName = version: "python${lib.replaceStrings [ "." ] [ "" ] version}";
-  pythons = lib.unique [ "3.11" "3.12" "3.13" "3.14" pin.python ];
-
   cudaPackagesOf =
     cudaMajorMinorVersion:
     final.callPackage (
       { newScope, stdenv }:
       import ./cuda.nix { inherit lib config newScope stdenv pin cudaMajorMinorVersion; }
     ) { };
+
+  pythonName = version: "python${lib.replaceStrings [ "." ] [ "" ] version}";
+  # The packages of one Python under two of their three names. If an overlay replaces one of the
+  # names, the other two are still the packages of nixpkgs.
+  pythonPackages =
+    pythonVersion:
+    let
+      name = pythonName pythonVersion;
+      function = import ./python.nix { inherit pin pythonVersion; };
+    in
+    {
+      ${name} = final.callPackage function { self = final.${name}; };
+      "${name}Packages" = final.${name}.pkgs;
+    };
 in
 import ./fetchers.nix { inherit lib mkDerivation; }
-// (import ./stand-ins.nix).${system}.general
+# Packages of which only the name matters.
+// lib.genAttrs [
+  "bash" "ccache" "cmake" "coreutils" "gcc" "git" "lapack" "ninja" "openblas" "openssl" "patchelf" "which"
+] (pname: mkDerivation { inherit pname; version = "0"; })
 // {
   inherit lib config system;
 
   stdenv = {
     inherit mkDerivation system;
+    inherit (platform) isLinux isDarwin isAarch64;
     buildPlatform = platform;
     hostPlatform = platform;
-    inherit (platform) isLinux isDarwin isAarch64;
     cc = final.gcc;
   };
 
   callPackage = final.newScope { };
   newScope = scope: lib.callPackageWith (final // scope);
-
   runCommand = name: env: buildCommand: mkDerivation ({ inherit name buildCommand; } // env);
 
   blas = lib.makeOverridable ({ blasProvider }: mkDerivation {
@@ -56,22 +69,8 @@ import ./fetchers.nix { inherit lib mkDerivation; }
   magma-cuda = final.magma.override { cudaSupport = true; rocmSupport = false; };
   magma-cuda-static = final.magma-cuda.override { static = true; };
 
-  # Three names of the packages of one Python. If an overlay replaces one of them, the other two are
-  # still the packages of nixpkgs.
   python3 = final.${pythonName pin.python};
   python3Packages = final.python3.pkgs;
 }
 // lib.mapAttrs (_: cudaPackagesOf) pin.cuda
-// lib.listToAttrs (
-  lib.concatMap (
-    pythonVersion:
-    let
-      name = pythonName pythonVersion;
-      function = import ./python.nix { inherit pin pythonVersion; };
-    in
-    [
-      (lib.nameValuePair name (final.callPackage function { self = final.${name}; }))
-      (lib.nameValuePair "${name}Packages" final.${name}.pkgs)
-    ]
-  ) pythons
-)
+// lib.foldl' (set: version: set // pythonPackages version) { } [ "3.11" "3.12" "3.13" "3.14" pin.python ]

@@ -7,16 +7,51 @@
 }:
 let
   newer = pin.cccl or "" == "cccl";
+
+  # buildPythonPackage consumes these, and they are no attributes: `old.dependencies` does not exist.
+  consumed = [
+    "build-system" "checkInputs" "dependencies" "doCheck" "format" "nativeCheckInputs"
+    "optional-dependencies" "pyproject" "stdenv"
+  ];
+  buildWith =
+    { stdenv }:
+    attrsOrFunction:
+    let
+      attrsOf = if lib.isFunction attrsOrFunction then attrsOrFunction else _: attrsOrFunction;
+    in
+    stdenv.mkDerivation (
+      finalAttrs:
+      let
+        attrs = attrsOf finalAttrs;
+      in
+      removeAttrs attrs consumed
+      // {
+        # From the final name and version: overrideAttrs can change both.
+        name = attrs.name or "python${pythonVersion}-${finalAttrs.pname}-${finalAttrs.version}";
+        outputs = attrs.outputs or [ "out" ] ++ [ "dist" ];
+        nativeBuildInputs = [ self ] ++ attrs.build-system or [ ] ++ attrs.nativeBuildInputs or [ ];
+        propagatedBuildInputs =
+          attrs.propagatedBuildInputs or [ ] ++ attrs.dependencies or [ ] ++ [ self ];
+        # Tests of Python packages run on the installed package.
+        doCheck = false;
+        doInstallCheck = attrs.doCheck or true;
+        passthru = { pythonModule = self; } // attrs.passthru or { };
+        meta = { inherit (self.meta) platforms; } // attrs.meta or { };
+      }
+    );
+
   packages =
     stdenv: final: _:
-    let
-      standIns = (import ./stand-ins.nix).${stdenv.system};
-    in
-    (standIns.byVersion.${pythonVersion} or (standIns.pythonOf pythonVersion))
+    # Packages of which only the name matters.
+    lib.genAttrs [ "numpy" "packaging" "pyyaml" "setuptools" "six" "typing-extensions" "wheel" ] (
+      pname:
+      stdenv.mkDerivation { inherit pname; version = "0"; name = "python${pythonVersion}-${pname}-0"; }
+    )
     // {
       python = self;
 
-      buildPythonPackage = import ./build-python-package.nix { inherit lib; python = self; } stdenv;
+      # A separate set of arguments, so that torch can choose another stdenv.
+      buildPythonPackage = lib.makeOverridable buildWith { inherit stdenv; };
 
       triton = final.callPackage (
         { config, buildPythonPackage, cudaPackages, cudaSupport ? config.cudaSupport }:
@@ -30,7 +65,7 @@ let
       # The attribute is torch: the set has no `pytorch`.
       torch = final.callPackage (import ./torch.nix { inherit pin newer; }) { };
     }
-    // builtins.mapAttrs (_: companion: final.callPackage companion { }) (
+    // lib.mapAttrs (_: companion: final.callPackage companion { }) (
       import ./companions.nix { inherit pin; setTorch = final.torch.version; }
     );
 
@@ -38,17 +73,14 @@ let
   # earlier override.
   packageSet =
     { pkgs, stdenv, python, overrides }:
-    lib.makeScope pkgs.newScope (
-      lib.extends overrides (lib.extends (packages stdenv) (_: { }))
-    );
+    lib.makeScope pkgs.newScope (lib.extends overrides (lib.extends (packages stdenv) (_: { })));
 in
 stdenv.mkDerivation {
   pname = "python3";
   version = "${pythonVersion}.0";
-  passthru = rec {
+  passthru = {
     inherit pythonVersion;
-    libPrefix = "python${pythonVersion}";
-    interpreter = "${self}/bin/${libPrefix}";
+    interpreter = "${self}/bin/python${pythonVersion}";
     pkgs = callPackage packageSet { overrides = _: _: { }; python = self; };
   };
   meta.platforms = lib.platforms.unix;

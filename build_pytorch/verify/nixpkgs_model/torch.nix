@@ -43,7 +43,6 @@ let
   setBool = value: if value then "1" else "0";
   patch = name: runCommand name { } "";
 
-  # Packages that are built with torch take it from there.
   ownStdenv = if cudaSupport then cudaPackages.backendStdenv else stdenv;
   # gpuTargets is not checked: `sm_120` fails only in the build.
   gpuTargetString = lib.concatStringsSep ";" (
@@ -69,17 +68,13 @@ let
     USE_NCCL = setBool useSystemNccl;
     USE_SYSTEM_NCCL = setBool useSystemNccl;
   };
-  cupti =
-    if newer then
-      ''
-        export CUDAToolkit_CUPTI_INCLUDE_DIR=${lib.getDev cudaPackages.cuda_cupti}/include
-        export CUDA_cupti_LIBRARY=${lib.getLib cudaPackages.cuda_cupti}/lib/libcupti.so
-      ''
-    else
-      ''
-        export CUPTI_INCLUDE_DIR=${lib.getDev cudaPackages.cuda_cupti}/include
-        export CUPTI_LIBRARY_DIR=${lib.getLib cudaPackages.cuda_cupti}/lib
-      '';
+  cupti = {
+    name = if newer then "CUDAToolkit_CUPTI_INCLUDE_DIR" else "CUPTI_INCLUDE_DIR";
+    headers = "${lib.getDev cudaPackages.cuda_cupti}/include";
+    folder = "${lib.getLib cudaPackages.cuda_cupti}/lib";
+    library =
+      if newer then "CUDA_cupti_LIBRARY=${cupti.folder}/libcupti.so" else "CUPTI_LIBRARY_DIR=${cupti.folder}";
+  };
 in
 buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
   pname = "torch";
@@ -88,7 +83,6 @@ buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
 
   outputs = [ "out" "dev" "lib" "cxxdev" ];
 
-  # Assembled from about sixty repositories, each with its own hash.
   src = runCommand "pytorch-v${if newer then finalAttrs.version else pin.torch}-with-submodules" { } "";
 
   # For this version only: a recipe for another version must remove them. Of the newer expression,
@@ -110,12 +104,13 @@ buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
     rm cmake/Modules/FindCUDAToolkit.cmake
   '';
 
-  preConfigure = optionalString cudaSupport (''
+  preConfigure = optionalString cudaSupport ''
     export TORCH_CUDA_ARCH_LIST="${gpuTargetString}"
-  '' + cupti + ''
+    export ${cupti.name}=${cupti.headers}
+    export ${cupti.library}
     export CUDNN_INCLUDE_DIR=${(if newer then lib.getDev else lib.getLib) cudaPackages.cudnn}/include
     export CUDNN_LIB_DIR=${lib.getLib cudaPackages.cudnn}/lib
-  '');
+  '';
 
   # setup.py runs CMake with options from the environment, and ignores cmakeFlags without preBuild.
   dontUseCmakeConfigure = true;
