@@ -59,7 +59,7 @@ VARYING: Final = (
     (r"\b\d+:\d\d(:\d\d)?\b|\b\d+(\.\d+)? (s|min|h|MiB|GiB)\b", "<amount>"),
     (r"[0-9a-z]{32}-(?=[a-z])", "<hash>-"),
     (r"(?<= checks: )\d+ passed(, \d+ skipped)?", "<checks>"),
-    (r"(?m)^skipped: .*; -v says why\n(  Debian: .*\n)?", ""),  # of what is installed
+    (r"(?m)^skipped: .*\n(    .*\n)*", ""),  # of what is installed
     (r"\d{8}T\d{6}[\d.-]*\d", "<stamp>"),
     (r"\b[\d,]+ days? old\b", "<age>"),
 )

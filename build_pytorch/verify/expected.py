@@ -31,8 +31,8 @@ _AFTER_HOOKS: Final = re.compile(r"env\.|file\.|jobs\.|hook\.other ")
 
 _FORGIVEN: Final = {
     "nixpkgs.config", "passthru.cudaCapabilities", "passthru.tests", "meta.broken",
-    "brokenForOther", "env.TERM", "env.NVCC_APPEND_FLAGS", "hook.namesBuild", f"hook.other {hooks.CODEGEN}",
-    f"hook.other {hooks.OPENSSL}",
+    "brokenForOther", "env.TERM", "env.NVCC_APPEND_FLAGS", "hook.namesBuild",
+    f"hook.other {hooks.CODEGEN}", f"hook.other {hooks.OPENSSL}",
 }  # fmt: skip
 """Facts without which a package is poorer, and is built."""
 _FORGIVEN_IF_ABSENT: Final = {
