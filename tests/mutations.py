@@ -85,6 +85,11 @@ def wrap_attrs(line: str) -> Callable[[str], str]:
     return swap('  ninjaFlags = [ "-j32" ];', f'  ninjaFlags = [ "-j32" ];\n  {line}')
 
 
+def with_argument(line: str) -> Callable[[str], str]:
+    """Add an argument to torch.override."""
+    return swap("  gpuTargets = [ gpuArchSM ];", f"  gpuTargets = [ gpuArchSM ];\n  {line}")
+
+
 def with_rules(*rules: tuple[str, str, str]) -> Callable[[str], str]:
     """Add rules to matrix.toml: condition, its value, and the value of USE_CUDNN."""
     texts = [
@@ -460,6 +465,31 @@ MUTATIONS = (
     Mutation("a stub with another limit of jobs", VISION, swap("maxJobs = 32", "maxJobs = 64")),
     Mutation("a stub that imports another nixpkgs", VISION, swap("nixpkgs_pinned ? import ../", "nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-cpu-only-x86_64-linux.nix, unused ? import ../")),
     Mutation("CUDA in a recipe for Apple", "l1/darwin-mps", swap("cudaSupport = false", "cudaSupport = true")),
+    # --- from nixpkgs' own expression of torch ---
+    Mutation("Triton without CUDA", GPU, with_argument("_tritonEffective = nixpkgs_pinned.python3Packages.triton.override { cudaSupport = false; };")),
+    Mutation("ROCm beside CUDA", GPU, with_argument("rocmSupport = true;")),
+    Mutation("MAGMA as a shared library", GPU, with_argument("magma-cuda-static = nixpkgs_pinned.magma-cuda;")),
+    Mutation("Vulkan", GPU, with_argument("vulkanSupport = true;")),
+    Mutation("no oneDNN", GPU, with_argument("mklDnnSupport = false;")),
+    Mutation("PTX beside the code of the GPU", GPU, swap("gpuTargets = [ gpuArchSM ]", 'gpuTargets = [ "${gpuArchSM}+PTX" ]')),
+    Mutation("the driver not found at run time", GPU,
+             wrap_attrs('nativeBuildInputs = builtins.filter (p: p.name != "auto-add-driver-runpath-hook") oldAttrs.nativeBuildInputs;')),
+    Mutation("no code for many processes on several sockets", CPU,
+             wrap_attrs('buildInputs = builtins.filter (p: p.name != "numactl-0") oldAttrs.buildInputs;')),
+    Mutation("NVRTC not found at run time", GPU, wrap_attrs("extraRunpaths = [ ];")),
+    Mutation("Triton for the build alone", GPU,
+             wrap_attrs('propagatedBuildInputs = builtins.filter (p: p.pname or "" != "triton") oldAttrs.propagatedBuildInputs;')),
+    Mutation("errors of nixpkgs' compiler flags back", GPU, wrap_attrs('env = (oldAttrs.env or { }) // { NIX_CFLAGS_COMPILE = ""; };')),
+    Mutation("the CPU of the builder", CPU, swap("export MAX_JOBS", 'export NIX_CFLAGS_COMPILE="-march=native"\n    export MAX_JOBS')),
+    Mutation("no sandbox", GPU, wrap_attrs("__noChroot = true;")),
+    Mutation("another cuDNN by an overlay", GPU,
+             swap("magma = prev.magma.overrideAttrs", 'cudnn_frontend = null;\n        cudaPackages = prev.cudaPackages.overrideScope (_: p: { cudnn = p.cudnn.overrideAttrs { preFixup = "rm -r $out"; }; });\n        magma = prev.magma.overrideAttrs')),
+    Mutation("MAGMA patch reverted", GPU, swap("(final.fetchpatch {", "(final.fetchpatch {\n              revert = true;")),
+    Mutation("the shell goes on after errors", CPU, swap("    export MAX_JOBS", "    set +e\n    export MAX_JOBS")),
+    Mutation("files that nobody else can read", GPU, swap("    export MAX_JOBS", "    umask 077\n    export MAX_JOBS")),
+    Mutation("nproc replaced in the shell", GPU, swap("    cores=", "    nproc() { echo 1; }\n    cores=")),
+    Mutation("the licence of another program", CPU, swap("    platforms = [", "    license = nixpkgs_pinned.lib.licenses.issl;\n    platforms = [")),
+    Mutation("another Python's interpreter as an argument", CPU, swap("cudaSupport = false;", "cudaSupport = false;\n  python = nixpkgs_pinned.python312;")),
     # --- matrix.toml, and files that recipes read ---
     Mutation("a companion of another PyTorch", MATRIX, both(
         swap('version = "0.25.0"', 'version = "0.24.1"'), swap('rev = "v0.25.0"', 'rev = "v0.24.1"'),

@@ -65,7 +65,7 @@ def expected(
     describe itself in other words than those of the matrix.
     """
     wanted = {name: value for name, value in pin.items() if not _OF_VARIANT.match(name)}
-    wanted |= _of_every_package(package, facts) | _descriptions(package, facts, is_generated)
+    wanted |= _of_every_package(package, pin, facts) | _descriptions(package, facts, is_generated)
     if package.companion is None:
         wanted |= _of_variant(package, pin, facts, is_generated=is_generated)
     else:
@@ -77,7 +77,7 @@ def expected(
     return wanted
 
 
-def _of_every_package(package: Package, facts: Facts) -> Facts:
+def _of_every_package(package: Package, pin: Facts, facts: Facts) -> Facts:
     release, source = package.release, package.source
     python = f"python{release.python.version}"
     wanted: Facts = {
@@ -89,12 +89,16 @@ def _of_every_package(package: Package, facts: Facts) -> Facts:
         "MAX_JOBS": str(release.build.max_jobs),
         "meta.platforms": [package.platform],
         "meta.broken": False,
+        "meta.license": pin.get("meta.license"),
         "warnings": [],
         "passthru.tests": [],
         **{f"passthru.{name}": value for name, value in package.passthru.items()},
         **{f"env.{name}": value for name, value in _environment(package).items()},
         **_jobs(package),
     }
+    # Facts of their own say what a recipe may change in these.
+    changed = ("magma", "nccl", *(CUDA_PACKAGES if package.variant.packages_from else ()))
+    wanted |= {n: facts[n] for n in facts if n.startswith("builds.") and n.endswith(changed)}
     if "release.isPossible" in facts:
         wanted |= {
             "release.name": facts["attr.name"],

@@ -1,7 +1,7 @@
 # Runs hooks as stdenv does: FOLDER NUMBER MACHINE...; a machine is "CORES PROCESSORS".
 # FOLDER has `programs`, and a folder for each number below NUMBER with the hooks by name,
-# `environment` and `source`. A run leaves `output` and, if the hooks run to their end, `exported`
-# and `jobs`. It is on the first machine; on the others, hooks change no files.
+# `environment` and `source`. A run leaves `output` and, if the hooks run to their end, `exported`,
+# `options` and `jobs`. It is on the first machine; on the others, hooks change no files.
 
 shopt -s inherit_errexit
 set -o pipefail
@@ -45,6 +45,7 @@ hooks_on() {
   hook postPatch
   hook preConfigure
   hook preBuild
+  options="$- $(umask)"
   set +e
   printf '%s\n' "$1 of $2 cores=MAX_JOBS=${MAX_JOBS-(not set)} NIX_BUILD_CORES=$NIX_BUILD_CORES" \
     >> "$folder/jobs"
@@ -57,6 +58,7 @@ run() {
   exec > "$folder/output" 2>&1 < /dev/null
   (
     hooks_on $1
+    echo "$options" > "$folder/options"
     compgen -e > "$folder/names"
     while read -r name; do
       printf '%s=%s\0' "$name" "${!name}"

@@ -105,6 +105,8 @@ class HookRun(NamedTuple):
     is_complete: bool
     exported: dict[str, str]
     """The exported variables at the end; empty if the hooks did not run to their end."""
+    options: str
+    """The options of the shell and its umask at the end."""
     jobs: dict[str, str]
     """MAX_JOBS and NIX_BUILD_CORES by machine, if the hooks run to their end on it."""
     files: dict[str, str]
@@ -177,7 +179,8 @@ def _result(job: HookJob, folder: Path) -> HookRun:
                 files[key] = "(not a file)"
     exported = named(folder / "exported", "\0")
     jobs = named(folder / "jobs", "\n")
-    return HookRun(bool(exported), exported, jobs, files, text(folder / "output"))
+    options = text(folder / "options").strip()
+    return HookRun(bool(exported), exported, options, jobs, files, text(folder / "output"))
 
 
 # --- facts ---
@@ -262,6 +265,7 @@ def _facts(hooks: Hooks, runs: Sequence[HookRun]) -> Facts:
     if not first.is_complete:
         last = " / ".join(first.output.split("\n")[-3:]).strip(" /") or "no output"
         return facts | {"hook.end": f"before the end: {last}"}
+    facts["hook.options"] = first.options
     facts |= {f"jobs.{machine}": jobs for machine, jobs in first.jobs.items()}
     facts |= {f"env.{name}": v for name, v in first.exported.items() if name not in _JOBS}
     return facts | {f"file.{name}": without_layout(text) for name, text in first.files.items()}

@@ -28,7 +28,7 @@ _FIRST: Final = ("input.", "attr.propagatedBuildInputs", "src.")
 """Facts from which others follow; they are named first."""
 _COMMENT: Final = re.compile(r"(?m)^\s*#.*$")
 _NO_CAUSE: Final = re.compile(
-    r"attr\.(?:name|pname|version|src)\b|(?:meta|passthru|path|env|file|jobs|hook|nixpkgs|torch"
+    r"builds\.|attr\.(?:name|pname|version|src)\b|(?:meta|passthru|path|env|file|jobs|hook|nixpkgs|torch"
     r"|cudaPackages|checkout|release)\.|drvPath|brokenForOther|warnings|MAX_JOBS"
 )
 """Facts that are no part of a derivation, or that follow from the text of a hook."""

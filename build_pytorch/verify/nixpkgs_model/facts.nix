@@ -2,7 +2,7 @@
 # attributes and inputs show what is built. A fact that the package does not have is null.
 item: drv:
 let
-  inherit (builtins) attrNames attrValues concatMap elem filter head isAttrs isFunction isList listToAttrs mapAttrs match;
+  inherit (builtins) attrNames attrValues concatMap elem filter head isAttrs isFunction isList listToAttrs mapAttrs match substring;
 
   isDerivation = value: isAttrs value && value.type or null == "derivation";
   listOf = value: if isList value then value else filter (x: x != null) [ value ];
@@ -57,7 +57,7 @@ let
     (patch.url or (head (patch.urls or [ null ])))
     (patch.hash or (patch.outputHash or null))
     # fetchpatch removes what a server may change; without that, the hash is of another text.
-    (if patch.postFetch or "" == "" then "raw" else "normalised")
+    (if patch.postFetch or "" == "" then "raw" else if patch ? model then patch.postFetch else "normalised")
   ];
 
   cuda = if drv.cudaSupport or false then drv.cudaPackages or { } else { };
@@ -94,7 +94,13 @@ else
     attr = mapAttrs (_: plain) drv.drvAttrs;
     input = listToAttrs (map (input: { name = plain input; value = input.version or ""; }) (filter (i: !isTorch i) inputs));
 
+    # The model's packages are real derivations: they show what an overlay changes in an input.
+    builds = if !(drv ? model) then null else listToAttrs (
+      map (input: { name = plain input; value = substring 0 32 (baseNameOf input.drvPath); }) (filter (i: !isTorch i) inputs)
+    );
+
     cudaSupport = drv.cudaSupport or null;
+    triton.cudaSupport = (named "triton").cudaSupport or null;
     cudaVersion = if drv.cudaSupport or false then cudaOf drv else null;
     magma = pick [ "static" "cmakeFlags" ] magma // {
       cuda = cudaOf magma;
@@ -125,7 +131,8 @@ else
       // { hash = drv.src.hash or (drv.src.outputHash or null); };
     passthru = plain (pick [ "gpuArch" "cpuISA" "blasProvider" "cudaCapabilities" ] (drv.passthru or { }))
       // { tests = attrNames (drv.passthru.tests or { }); };
-    meta = pick [ "description" "longDescription" "platforms" "broken" ] (drv.meta or { });
+    meta = pick [ "description" "longDescription" "platforms" "broken" ] (drv.meta or { })
+      // { license = drv.meta.license.shortName or null; };
     # The nixpkgs of the package, as the recipe names it; only the model records it.
     nixpkgs = drv.model.source or null;
   }

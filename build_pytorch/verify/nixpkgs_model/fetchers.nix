@@ -38,10 +38,11 @@ rec {
   # files), so it differs from that of the file. The other arguments are those of fetchurl.
   fetchpatch =
     args:
-    fetchurl (
-      removeAttrs args [ "relative" "stripLen" "decode" "extraPrefix" "excludes" "includes" "revert" ]
-      // { postFetch = "normalise"; }
-    );
+    let
+      own = [ "relative" "stripLen" "decode" "extraPrefix" "excludes" "includes" "revert" ];
+      more = lib.attrNames (removeAttrs args [ "url" "name" "hash" "sha256" ]);
+    in
+    fetchurl (removeAttrs args own // { postFetch = toString ([ "normalised" ] ++ more); });
 
   # A commit of a repository. The other arguments are hashes.
   fetchFromGitHub = lib.makeOverridable (

@@ -35,7 +35,7 @@ in
 import ./fetchers.nix { inherit lib mkDerivation; }
 # Packages of which only the name matters.
 // lib.genAttrs [
-  "bash" "ccache" "cmake" "coreutils" "gcc" "git" "lapack" "ninja" "openblas" "openssl" "patchelf" "which"
+  "bash" "ccache" "cmake" "coreutils" "gcc" "git" "lapack" "ninja" "numactl" "openblas" "openssl" "patchelf" "which"
 ] (pname: mkDerivation { inherit pname; version = "0"; })
 // {
   inherit lib config system;
@@ -60,6 +60,9 @@ import ./fetchers.nix { inherit lib mkDerivation; }
     name = "mkl-2023.1.0";
     meta = { license = lib.licenses.issl; platforms = [ "x86_64-linux" ]; };
   };
+
+  # Its hook lets a program find the driver of the machine that it runs on.
+  autoAddDriverRunpath = mkDerivation { name = "auto-add-driver-runpath-hook"; };
 
   # The default is a 12.x in all pins; only its major version matters here.
   cudaPackages = final.cudaPackages_12_8 or (cudaPackagesOf "12.8");

@@ -25,14 +25,15 @@ in
   _tritonEffective ? if cudaSupport then withCuda cudaPackages triton-cuda else triton,
 
   # Tools and libraries.
-  cmake, ninja, numpy, openssl, packaging, setuptools, six, typing-extensions, which,
+  autoAddDriverRunpath, cmake, ninja, numactl, numpy, openssl, packaging, setuptools, six,
+  typing-extensions, which,
 
   # Options and libraries that no recipe of this project changes.
   MPISupport ? false, mpi ? null, buildDocs ? false, mklDnnSupport ? true, vulkanSupport ? false,
-  apple-sdk_13 ? null, astunparse ? null, autoAddDriverRunpath ? null, binutils ? null,
+  apple-sdk_13 ? null, astunparse ? null, binutils ? null,
   callPackage ? null, expecttest ? null, fetchFromGitHub ? null, fetchFromGitLab ? null,
   filelock ? null, fsspec ? null, git-unroll ? null, hypothesis ? null, jinja2 ? null,
-  llvmPackages ? null, magma-hip ? null, networkx ? null, numactl ? null, pillow ? null,
+  llvmPackages ? null, magma-hip ? null, networkx ? null, pillow ? null,
   pkg-config ? null, protobuf ? null, psutil ? null, pybind11 ? null, pyyaml ? null,
   removeReferencesTo ? null, requests ? null, rocmPackages ? null, shaderc ? null, sympy ? null,
   symlinkJoin ? null, tensorboard ? null, types-dataclasses ? null, vulkan-headers ? null,
@@ -52,6 +53,7 @@ let
   cudaMajors = [ "11" "12" ] ++ optional (newer || elem "torch-on-cuda-13" pin.has) "13";
   isOther = package: package.cudaPackages.cudaMajorMinorVersion != cudaPackages.cudaMajorMinorVersion;
   brokenConditions = lib.filterAttrs (_: broken: broken) {
+    "CUDA and ROCm are mutually exclusive" = cudaSupport && rocmSupport;
     "Unsupported CUDA version" = cudaSupport && !(elem cudaPackages.cudaMajorVersion cudaMajors);
     "Magma cudaPackages does not match cudaPackages" = cudaSupport && isOther effectiveMagma;
     "Triton cudaPackages does not match cudaPackages" =
@@ -145,9 +147,10 @@ buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
   build-system = [ setuptools ] ++ optionals newer [ cmake ninja numpy packaging six ];
   nativeBuildInputs = [ which ]
     ++ optionals (!newer) [ cmake ninja ]
-    ++ optional cudaSupport cudaPackages.cuda_nvcc;
+    ++ optionals cudaSupport [ autoAddDriverRunpath cudaPackages.cuda_nvcc ];
 
   buildInputs = [ blas blas.provider ]
+    ++ optional stdenv.hostPlatform.isLinux numactl
     ++ optionals cudaSupport (
       with cudaPackages;
       [
