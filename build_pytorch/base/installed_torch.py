@@ -26,6 +26,8 @@ from typing import Any
 
 MOST_OUTPUT = 1 << 24
 """Maximum size of a file that the process writes, in bytes; its output is a file."""
+MOST_TEXT = 1000
+"""Characters of an error that are shown whole."""
 _POOLS = r"/lib(?:gomp|iomp5|omp|openblas|blis|tbb|mkl_\w*thread)[^/]*$"
 """Libraries that hold a pool of threads."""
 _OF_TORCH = r"/lib(?:c10|torch)(?:_[a-z_]+)?\.so[^/]*$"
@@ -52,39 +54,37 @@ def installed() -> dict[str, Any]:
 
 def imported() -> dict[str, Any]:
     """Import torch and return its facts, or the error. CUDA is not started."""
-    began, used = time.perf_counter(), time.process_time()
+    began = time.perf_counter()
     try:
         torch = importlib.import_module("torch")
-        took = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - used}
-        return {**facts(torch), **took, "resident": resident()}
+        seconds = time.perf_counter() - began
+        return {**facts(torch), "seconds": seconds, "resident": resident()}
     except BaseException as error:  # also SystemExit
         return {"error": explained(error)}
 
 
 def facts(torch: Any) -> dict[str, Any]:
     """Return the configuration of an imported torch, which needs no GPU."""
-    cudnn, loaded = torch.backends.cudnn, loaded_libraries()
+    cudnn = torch.backends.cudnn
+    # The files that this process has mapped. PyTorch's libraries of one build are in one folder:
+    # the dynamic linker finds another build's in LD_LIBRARY_PATH, or in /usr/lib where a run path
+    # does not lead to the build's own.
+    loaded = sorted(set(re.findall(r"(?m) (/.*\.so.*)$", text_of("/proc/self/maps"))))
+    libraries = Path(torch.__file__).parent / "lib"
     # torch.cuda.get_arch_list() is empty without a GPU; this is what it reads.
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
-    triton, required = triton_versions()
     return {
         "file": torch.__file__,
         "library_folders": sorted({str(Path(p).parent) for p in loaded if re.search(_OF_TORCH, p)}),
-        "library_bytes": library_bytes(Path(torch.__file__).parent / "lib"),
+        "library_bytes": sum(it.stat().st_size for it in libraries.glob("*.so*")),
         "pools": [path for path in loaded if re.search(_POOLS, path)],
         "version": str(torch.__version__),
-        "git": torch.version.git_version,
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
         "cudnn": cudnn.version() if cudnn.is_available() else None,
         "magma": bool(torch.cuda.has_magma),
-        "nccl": nccl_version(torch),
-        "triton": triton,
-        "triton_required": required,
         "arch_list": (flags or "").split(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "threads": torch.get_num_threads(),
-        "threads_asked": os.environ.get("OMP_NUM_THREADS", ""),
         "config": torch.__config__.show(),
         "parallel": torch.__config__.parallel_info(),
     }
@@ -101,40 +101,10 @@ def cuda_problem(torch: Any) -> str:
     return "torch.cuda.is_available() is False"
 
 
-def loaded_libraries() -> list[str]:
-    """Return the files that this process has mapped, as Linux's /proc names them.
-
-    PyTorch's libraries of one build are in one folder. The dynamic linker finds another build's in
-    LD_LIBRARY_PATH, or in /usr/lib where a run path does not lead to the build's own.
-    """
-    return sorted(set(re.findall(r"(?m) (/.*\.so.*)$", text_of("/proc/self/maps"))))
-
-
-def library_bytes(folder: Path) -> int:
-    """Return the size of the libraries in a folder."""
-    return sum(path.stat().st_size for path in folder.glob("*.so*"))
-
-
 def resident() -> int:
     """Return the bytes of memory that this process holds; 0 where that is unknown."""
     found = re.search(r"VmRSS:\s+(\d+) kB", text_of("/proc/self/status"))
     return int(found[1]) << 10 if found else 0
-
-
-def nccl_version(torch: Any) -> str | None:
-    """Return the version of NCCL that torch uses, None without NCCL."""
-    if hasattr(torch._C, "_nccl_version"):
-        with contextlib.suppress(Exception):  # the smoke test shows whether it works
-            return ".".join(map(str, torch.cuda.nccl.version()))
-    return None
-
-
-def triton_versions() -> tuple[str | None, str | None]:
-    """Return the installed Triton and the one that this PyTorch requires, None where unknown."""
-    pattern = r"(?:pytorch-)?triton\s*\(?(?:==|(?=[~>]))\s*([~>=0-9.]+)"
-    return installed_version("triton") or installed_version("pytorch-triton"), requirement(
-        "torch", pattern
-    )
 
 
 def installed_version(package: str) -> str | None:
@@ -144,19 +114,27 @@ def installed_version(package: str) -> str | None:
     return None
 
 
-def requirement(package: str, pattern: str) -> str | None:
-    """Return the version in the first requirement of an installed package that matches."""
+def required_torch(package: str) -> str | None:
+    """Return the one version of torch that an installed package requires."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         lines = importlib.metadata.requires(package) or ()
-        found = (re.match(pattern, line) for line in lines)
+        found = (re.match(r"torch\s*\(?==\s*([0-9.]+)", line) for line in lines)
         return next((match[1] for match in found if match), None)
     return None
 
 
 def explained(error: BaseException) -> str:
-    """Return an exception and its type in one line."""
-    text = "".join(traceback.format_exception_only(type(error), error))
-    return " ".join(text.split())[:1000]
+    """Return an exception and its type in one line.
+
+    Of a long one, such as NVRTC's, which begins with source text: the beginning, the first line
+    that names an error, and the end.
+    """
+    lines = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()
+    text = " ".join(" ".join(lines).split())
+    if len(text) <= MOST_TEXT:
+        return text
+    causes = [" ".join(line.split())[:300] for line in lines[1:] if "error:" in line.lower()]
+    return " ... ".join([text[:100], *causes[:1], text[400 - MOST_TEXT :]])
 
 
 def text_of(path: str) -> str:

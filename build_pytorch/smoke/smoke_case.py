@@ -48,6 +48,21 @@ class SmokeSettings(Struct, frozen=True, kw_only=True):
     seconds: float
 
 
+def tested_python(
+    package: Package, settings: SmokeSettings
+) -> tuple[Path, Mapping[str, str | None], Artefact | None]:
+    """Return the Python that has the package, its environment, and the result on disk, if any.
+
+    Raises ToolError where nothing can be run.
+    """
+    built = artefacts.find(settings.root, package)
+    if settings.python:
+        return settings.python, {}, built
+    if built is None:
+        raise ToolError(artefacts.absence(settings.root, package))
+    return *artefacts.interpreter(built, package.variant.release.python.version), built
+
+
 def case_of(package: Package, judgement: Judgement) -> SmokeCase:
     """Return the result of a package with this judgement."""
     return SmokeCase(

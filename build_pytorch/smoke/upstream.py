@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import functools
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -24,10 +23,10 @@ from build_pytorch.base.versions import in_range
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.model import Package
 from build_pytorch.nix import store
-from build_pytorch.results import artefacts, evidence
+from build_pytorch.results import evidence
 from build_pytorch.smoke import upstream_plugin
 from build_pytorch.smoke.script import ending
-from build_pytorch.smoke.smoke_case import SmokeSettings
+from build_pytorch.smoke.smoke_case import SmokeSettings, tested_python
 
 _SHARES: Final = {
     "test_torch": 1,
@@ -41,16 +40,17 @@ _SHARES: Final = {
     "test_sort_and_select": 1,
     "test_reductions": 1,
 }
-"""The files that run by default; of some only every n-th test."""
+"""The files that run by default; n: every n-th test."""
 _ON_GPU: Final = {"test_cuda": 1, "test_matmul_cuda": 1}
 _TOOLS: Final = ("pytest", "expecttest", "hypothesis")
 """What the tests import besides torch and numpy."""
 _LARGEST: Final = 1 << 28
 _Text = Annotated[str, Meta(max_length=2000)]
+_Outcome = Literal["passed", "failed", "skipped"]
 
 
 class UpstreamSkip(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A test that fails on a correct build; the file explains the fields."""
+    """A test that fails on a correct build; upstream_skips.toml explains the fields."""
 
     torch: ft.Range
     test: str
@@ -63,7 +63,7 @@ class UpstreamTest(Struct, frozen=True, kw_only=True):
     """A line of upstream_plugin.py; without an outcome: the test began."""
 
     test: _Text
-    outcome: Literal["passed", "failed", "skipped", ""] = ""
+    outcome: Literal[_Outcome, ""] = ""
     why: _Text = ""
 
 
@@ -87,7 +87,7 @@ class UpstreamRun(Struct, frozen=True, kw_only=True):
 
     release: str
     variant: str
-    outcome: Literal["passed", "failed", "skipped"]
+    outcome: _Outcome
     """skipped: no test failed, and not every file ran to its end."""
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
@@ -107,26 +107,27 @@ def known_failures() -> tuple[UpstreamSkip, ...]:
 
 def judge_files(
     torch: str, results: Sequence[UpstreamFile], known: Sequence[UpstreamSkip]
-) -> tuple[Literal["passed", "failed", "skipped"], tuple[str, ...], tuple[str, ...]]:
+) -> tuple[_Outcome, tuple[str, ...], tuple[str, ...]]:
     """Return outcome, reasons and notes of a version of PyTorch.
 
-    A failure that is known is none; one that passes is a note.
+    A failure that is known is none; a known one that passes is a note.
     """
     known = [skip for skip in known if in_range(torch, skip.torch)]
     failed, unfinished, notes = [], [], []
-    for test in (test for result in results for test in result.tests):
-        skip = next((skip for skip in known if fnmatch.fnmatch(test.test, skip.test)), None)
-        if test.outcome == "failed" and skip is None:
-            failed.append(f"{test.test}: {test.why}")
-        elif test.outcome == "passed" and skip:
-            notes.append(f"{test.test} passes: remove it from upstream_skips.toml ({skip.reason})")
     for result in results:
+        for test in result.tests:
+            skip = next((skip for skip in known if fnmatch.fnmatch(test.test, skip.test)), None)
+            if test.outcome == "failed" and skip is None:
+                failed.append(f"{test.test}: {test.why}")
+            elif test.outcome == "passed" and skip:
+                fix = f"remove it from upstream_skips.toml ({skip.reason})"
+                notes.append(f"{test.test} passes: {fix}")
         if result.problem.startswith("crashed"):
             failed.append(f"{result.file}: {result.problem}")
         elif result.problem or not result.counts["passed"]:
             unfinished.append(f"{result.file}: {result.problem or 'no test passed'}")
-    reasons = (*failed, *unfinished)
-    return "failed" if failed else "skipped" if unfinished else "passed", reasons, tuple(notes)
+    outcome: _Outcome = "failed" if failed else "skipped" if unfinished else "passed"
+    return outcome, (*failed, *unfinished), tuple(notes)
 
 
 def run_upstream(
@@ -138,45 +139,29 @@ def run_upstream(
     line for each file that ended. The result of a built package is recorded. Raises
     BuildPytorchError.
     """
-    root, built, env = (
-        settings.root,
-        artefacts.find(settings.root, package),
-        dict[str, str | None](),
-    )
-    if settings.python:
-        python, built = settings.python, None
-    elif built is None:
-        raise BuildPytorchError(artefacts.absence(root, package))
-    else:
-        python, env = artefacts.interpreter(built, package.variant.release.python.version)
+    root = settings.root
+    python, env, built = tested_python(package, settings)
     default = {**_SHARES, **(_ON_GPU if package.variant.gpu else {})}
     shares = dict.fromkeys(names, 1) or default
-    tests = source_of(root, package) / "test"
+    source = f'(import {root}/release.nix {{ }})."{package.variant.attribute}".src'
+    built_source = process.capture(store.build_expression_argv(source)).stdout.strip()
+    tests = Path(built_source, "test")
     if absent := [name for name in shares if not (tests / f"{name}.py").is_file()]:
         raise BuildPytorchError(f"--upstream {','.join(absent)}: no such file in {tests}")
-    tools = _tools(root, python)
-    with tempfile.TemporaryDirectory(prefix="upstream-") as name:
-        folder = Path(name, "test")
-        shutil.copytree(tests, folder, copy_function=shutil.copyfile)
-        for place in [folder, *filter(Path.is_dir, folder.rglob("*"))]:
-            place.chmod(0o700)  # in a Nix store nothing is writable
-        plugin, old = Path(upstream_plugin.__file__).parent, env.get("PYTHONPATH")
-        search = ":".join(filter(None, [str(tools), str(plugin), old]))
-        env = {**env, "PYTHONPATH": search, "OMP_NUM_THREADS": "1", "UPSTREAM_SHARE": ""}
+    search = [_tools(root, python), Path(upstream_plugin.__file__).parent, env.get("PYTHONPATH")]
+    env = {**env, "PYTHONPATH": ":".join(str(folder) for folder in search if folder)}
 
-        def run(file: str) -> UpstreamFile:
-            own = {**env, "UPSTREAM_SHARE": str(shares[file])}
-            result = run_file(python, own, folder, file, settings.seconds)
-            counts = ", ".join(f"{number} {word}" for word, number in result.counts.items())
-            problem = f"; {result.problem}" if result.problem else ""
-            say(f"{file}: {counts}, {result.seconds:.0f} s{problem}")
-            return result
+    def run(file: str) -> UpstreamFile:
+        result = run_file(python, env, tests / f"{file}.py", shares[file], settings.seconds)
+        counts = ", ".join(f"{number} {word}" for word, number in result.counts.items())
+        problem = f"; {result.problem}" if result.problem else ""
+        say(f"{file}: {counts}, {result.seconds:.0f} s{problem}")
+        return result
 
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            results = tuple(pool.map(run, shares))
-    outcome, reasons, notes = judge_files(
-        package.variant.release.torch.version, results, known_failures()
-    )
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        results = tuple(pool.map(run, shares))
+    version = package.variant.release.torch.version
+    outcome, reasons, notes = judge_files(version, results, known_failures())
     found = UpstreamRun(
         release=package.release_name,
         variant=package.id,
@@ -186,20 +171,24 @@ def run_upstream(
         python=str(python),
         counts={r.file: {**r.counts, "seconds": round(r.seconds)} for r in results},
     )
-    return evidence.record_evidence(root, package, built, test="upstream", result=found)
+    recorded = None if settings.python else built
+    return evidence.record_evidence(root, package, recorded, test="upstream", result=found)
 
 
 def run_file(
-    python: Path, env: Mapping[str, str | None], folder: Path, file: str, seconds: float
+    python: Path, env: Mapping[str, str | None], file: Path, share: int, seconds: float
 ) -> UpstreamFile:
-    """Run one file by pytest; what ran before its end counts."""
-    results = folder.parent / f"{file}.jsonl"
+    """Run every `share`-th test of a file by pytest; what ran before its end counts."""
     argv = [str(python), "-m", "pytest", "-p", "upstream_plugin", "-p", "no:cacheprovider", "-q"]
-    argv += ["--noconftest", "-c", "/dev/null", "--rootdir", str(folder), f"{file}.py"]
+    argv += ["--noconftest", "-c", "/dev/null", "--rootdir", str(file.parent), str(file)]
+    own = {"UPSTREAM_SHARE": str(share), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     began = time.monotonic()
-    started = process.start(argv, cwd=folder, env={**env, "UPSTREAM_RESULTS": str(results)})
-    ended = started.finish(seconds)
-    lines = results.read_bytes()[:_LARGEST].splitlines() if results.exists() else []
+    # The source is read-only, and some tests write into the folder that they run in.
+    with tempfile.TemporaryDirectory(prefix="upstream-", ignore_cleanup_errors=True) as folder:
+        results = Path(folder, "results.jsonl")
+        own["UPSTREAM_RESULTS"] = str(results)
+        ended = process.start(argv, cwd=Path(folder), env={**env, **own}).finish(seconds)
+        lines = results.read_bytes()[:_LARGEST].splitlines() if results.exists() else []
     tests = []
     for line in lines:
         try:
@@ -212,32 +201,19 @@ def run_file(
         problem = f"stopped at the limit of {seconds:g} s in {last}"
     elif ended.code < 0:
         problem = f"crashed in {last}: {ending(ended.code)}"
-    elif ended.code > 1:
+    elif ended.code > 1:  # 1: a test failed
         lines_said = (ended.stdout + ended.stderr).strip().splitlines()
         error = [line for line in lines_said if "Error" in line] or lines_said or [""]
         problem = f"pytest {ending(ended.code)}: {visible(error[-1])[:300]}"
-    return UpstreamFile(
-        file=file,
-        tests=tuple(test for test in tests if test.outcome),
-        seconds=time.monotonic() - began,
-        problem=problem,
-    )
-
-
-def source_of(root: Path, package: Package) -> Path:
-    """Return the folder of the source of a variant's derivation. Raises ToolError."""
-    attribute = package.variant.attribute
-    expression = f'(import {root}/release.nix {{ }})."{attribute}".src'
-    argv = store.build_expression_argv(expression)
-    return Path(process.capture(argv).stdout.strip())
+    finished = tuple(test for test in tests if test.outcome)
+    seconds = time.monotonic() - began
+    return UpstreamFile(file=file.stem, tests=finished, seconds=seconds, problem=problem)
 
 
 def _tools(root: Path, python: Path) -> Path:
     """Return a folder with what the tests import; pip installs it for this Python once."""
-    asked = process.capture(
-        [str(python), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-    )
-    version = asked.stdout.strip()
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    version = process.capture([str(python), "-c", code]).stdout.strip()
     folder = root / paths.STATE / "upstream" / version
     if not (folder / "pytest").is_dir():
         argv = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder)]
