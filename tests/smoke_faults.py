@@ -39,12 +39,14 @@ def wrong(*args, **kwargs):
     return got
 {function} = wrong
 """
-FORCE_MATH = """
-import functools
-from torch.nn import attention
-real = attention.sdpa_kernel
-math = functools.wraps(real)(lambda backends: real([attention.SDPBackend.MATH]))
-attention.sdpa_kernel = math
+ATTENTION = """
+real = torch.ops.aten._scaled_dot_product_{}
+def wrong(*inputs):
+    got, *rest = real(*inputs)
+    got = got.contiguous()
+    got.view(-1)[7] = -got.view(-1)[7]
+    return got, *rest
+torch.ops.aten._scaled_dot_product_{} = wrong
 """
 MATMUL = ONE_ELEMENT.format(function="torch.Tensor.__matmul__")
 EXP = ONE_ELEMENT.format(function="torch.exp")
@@ -60,7 +62,6 @@ BOTH = (
     ("attention bf16", SDPA),
     ("training", "torch.optim.SGD.step = lambda self: None"),
     ("matmul fp32", "torch.set_float32_matmul_precision = None"),
-    ("flash attention bf16", SDPA),
     (
         "fft",
         "real = torch.fft.fft\n"
@@ -116,16 +117,16 @@ FAULTS = (
     Fault("cuda", "solve magma", SOLVE),
     Fault("cuda", "solve cusolver", SOLVE),
     Fault("cuda", "matmul fp32", ALWAYS_TF32),
-    Fault("cpu", "flash attention bf16", FORCE_MATH, says="computed it"),
-    Fault("cuda", "flash attention bf16", FORCE_MATH, says="computed it"),
-    Fault("cuda", "cudnn attention bf16", FORCE_MATH, says="computed it"),
+    Fault("cpu", "flash attention bf16", ATTENTION.replace("{}", "flash_attention_for_cpu")),
+    Fault("cuda", "flash attention bf16", ATTENTION.replace("{}", "flash_attention")),
+    Fault("cuda", "cudnn attention bf16", ATTENTION.replace("{}", "cudnn_attention")),
     Fault("cpu", "compile", NO_COMPILE),
     Fault("cuda", "compile", NO_COMPILE),
     Fault("cuda", "matmul fp8", ONE_ELEMENT.format(function="torch._scaled_mm")),
     Fault("cuda", "matmul fp8 rowwise", UNSCALED),
     Fault("cuda", "grouped matmul bf16", SHIFTED_GROUPS),
     Fault("cuda", "nvrtc", JITERATOR.format('"+ y", "- y"')),
-    Fault("cuda", "nvrtc", JITERATOR.format('"return", "retrun"')),
+    Fault("cuda", "nvrtc", JITERATOR.format('"return", "retrun"'), says="retrun"),
     Fault("cuda", "profiler", CPU_PROFILER, says="no kernel was recorded"),
     Fault("cuda", "nccl all-reduce", OTHER_FACTOR),
     Fault("cuda", "cudnn attention bf16", NO_CUDNN, "skipped", "does not use cuDNN"),

@@ -12,8 +12,8 @@ import msgspec
 from build_pytorch.base.console import Screen
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.smoke import script
+from build_pytorch.smoke.judge import SmokeReport, SmokeRun
 from build_pytorch.smoke.smoke_case import case_of, judge_run
-from build_pytorch.smoke.smoke_report import SmokeReport, SmokeRun
 from build_pytorch.tasks.smoke import show_case
 
 FIXTURES = Path(__file__).parent / "fixtures" / "smoke"

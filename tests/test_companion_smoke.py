@@ -12,8 +12,8 @@ from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.source_tables import known_companions
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script
+from build_pytorch.smoke.judge import SmokeRun
 from build_pytorch.smoke.smoke_case import judge_run
-from build_pytorch.smoke.smoke_report import SmokeRun
 
 ID = "cpu-avx2+torchvision"
 

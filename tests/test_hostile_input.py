@@ -47,7 +47,7 @@ from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix.quoting import to_sri
 from build_pytorch.results import package_state
 from build_pytorch.results.ledger import FILE
-from build_pytorch.smoke import smoke_report
+from build_pytorch.smoke import judge as smoke_judge
 from build_pytorch.smoke.smoke_case import case_of, judge_run
 from build_pytorch.sources import fetchers, github
 from build_pytorch.tasks import machine as task
@@ -288,7 +288,7 @@ EVENTS: Final[list[Any]] = [
 @some
 @given(text=broken_json(REPORTS), seed=st.integers(0, 99))
 def test_a_report_of_others_is_judged_or_refused(text: str, seed: int) -> None:
-    found = smoke_report.parse(text)
+    found = smoke_judge.parse(text)
     out = io.StringIO()
     if found.report is None:
         assert is_shown(visible(found.problem))

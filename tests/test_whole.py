@@ -20,8 +20,7 @@ from build_pytorch.build.build_attempt import cache_counts
 from build_pytorch.build.log_file import diagnose
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import ledger
-from build_pytorch.smoke import smoke_report
-from build_pytorch.smoke.judge import judge
+from build_pytorch.smoke.judge import judge, parse
 
 sys.path.insert(0, str(PROJECT / "tests/whole"))
 
@@ -223,7 +222,7 @@ NO_MAGMA: Final = "is built without MAGMA"
 def test_what_ran_on_a_gpu_is_judged_as_it_was(name: str, gpu: str, wrong: list[str]) -> None:
     """The whole build on a real H100: MAGMA, which is off, is its only fault."""
     document = json.loads(gzip.decompress((HERE / f"{name}.json.gz").read_bytes()))
-    report = smoke_report.parse(json.dumps(document["script"])).report
+    report = parse(json.dumps(document["script"])).report
     assert report
     found = judge(report, VARIANT_FOR_SM90)
     assert (found.outcome, found.fit, found.cpu, found.gpu) == ("failed", "exact", "passed", gpu)

@@ -1,22 +1,170 @@
-"""Judge a smoke report by what the matrix states of a variant. Pure functions."""
+"""The report of the smoke script, and its judgement by what the matrix states of a variant.
+
+The types have the fields that are read here; `SmokeRun.raw` has the whole report.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+import msgspec
+from msgspec import Meta, Struct
 
+from build_pytorch.base import foreign_json
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import compatibility
 from build_pytorch.matrix.build_features import lacking, other_blas, seen, wheel_for
 from build_pytorch.matrix.compatibility import missing_cpu_flags
+from build_pytorch.matrix.field_types import Capability
 from build_pytorch.matrix.model import Variant
-from build_pytorch.matrix.source_tables import version_for
-from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport
 
+Measure = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+"""An error or a tolerance: neither negative nor infinite nor NaN."""
+Config = Annotated[str, Meta(max_length=1 << 16)]
+Index = Annotated[int, Meta(ge=0, le=1023)]
 Outcome = Literal["passed", "failed", "skipped", "compatible", "not run"]
+
+
+class DeclaredTest(Struct, frozen=True, kw_only=True):
+    """A test that the script had when the report was made: see SmokeTest in script.py."""
+
+    name: str
+    device: Literal["cpu", "cuda"]
+    tolerance: Measure | None = None
+    """None for skipped tests in reports of the first format."""
+    capability: Capability | None = None
+    magma: bool = False
+    torch: str | None = None
+    optional: str = ""
+    meaning: str = ""
+    companion: str = ""
+
+
+class SmokeResult(Struct, frozen=True, kw_only=True):
+    """The result of one test. `error` and `tolerance` are relative (see MEASURE in script.py)."""
+
+    name: str
+    outcome: Literal["passed", "failed", "skipped", "not run"]
+    error: Measure | None = None
+    tolerance: Measure | None = None
+    seconds: Annotated[float, Meta(ge=0, le=1e7)] = 0
+    message: str = ""
+
+
+class TorchFacts(Struct, frozen=True, kw_only=True):
+    """What torch says of itself in installed_torch.py, or why it cannot be imported."""
+
+    import_error: str = ""
+    file: str = ""
+    library_folders: tuple[str, ...] = ()
+    version: str = ""
+    cuda: str | None = None
+    hip: str | None = None
+    cudnn: int | None = None
+    magma: bool = False
+    arch_list: tuple[str, ...] = ()
+    cpu_capability: str = ""
+    config: Config = ""
+    parallel: Config = ""
+
+
+class GpuFacts(Struct, frozen=True, kw_only=True):
+    """A GPU that torch can use."""
+
+    index: Index
+    name: str
+    capability: Capability
+
+
+class CudaFacts(Struct, frozen=True, kw_only=True):
+    """Whether torch can use the GPU with the index `device`, and why not."""
+
+    device: Index
+    available: bool
+    reason: str = ""
+    crashed: bool = False
+    """The process crashed or hung while it initialised CUDA."""
+    devices: tuple[GpuFacts, ...] = ()
+
+
+class InstalledCompanion(Struct, frozen=True, kw_only=True):
+    """A companion that had to be there: the version asked for (empty: any), and what was found."""
+
+    expected: str = ""
+    version: str | None = None
+    file: str | None = None
+
+
+class CpuFacts(Struct, frozen=True, kw_only=True):
+    """The CPU as /proc/cpuinfo names it."""
+
+    model: str
+
+
+class DriverFacts(Struct, frozen=True, kw_only=True):
+    """The NVIDIA driver, why its library cannot be loaded, and CUDA_VISIBLE_DEVICES."""
+
+    version: str | None
+    libcuda_problem: str
+    visible_devices: str | None
+
+
+class PythonFacts(Struct, frozen=True, kw_only=True):
+    """The Python that ran the script."""
+
+    version: str
+    machine: str
+
+
+class SmokeReport(Struct, frozen=True, kw_only=True):
+    """A whole report. `declared` lists the tests of the script that made it."""
+
+    schema: Literal[2]
+    python: PythonFacts
+    cpu: CpuFacts
+    driver: DriverFacts
+    torch: TorchFacts
+    cuda: CudaFacts
+    companions: dict[str, InstalledCompanion] = {}
+    tests: tuple[SmokeResult, ...]
+    declared: tuple[DeclaredTest, ...]
+
+    def __post_init__(self) -> None:
+        """Require a test of each device, and each name once.
+
+        A report without tests must not pass, and a passed result must not hide a failed one.
+        """
+        if {test.device for test in self.declared} != {"cpu", "cuda"}:
+            raise ValueError("declares no tests for the CPU or none for CUDA")
+        for found in (self.declared, self.tests):
+            names = [test.name for test in found]
+            if len(set(names)) < len(names):
+                raise ValueError("has two tests of one name")
+
+    @property
+    def gpu(self) -> GpuFacts | None:
+        """The GPU that was tested."""
+        devices = self.cuda.devices if self.cuda.available else ()
+        return next((gpu for gpu in devices if gpu.index == self.cuda.device), None)
+
+
+class SmokeRun(Struct, frozen=True, kw_only=True):
+    """A report, also as it was printed (`raw`), or the reason why there is none."""
+
+    report: SmokeReport | None = None
+    raw: dict[str, Any] = {}
+    problem: str = ""
+
+
+def parse(text: str) -> SmokeRun:
+    """Parse a report of any version of the script, or anything else. Never raises."""
+    try:
+        raw = foreign_json.decode(text)
+        return SmokeRun(report=msgspec.convert(raw, SmokeReport), raw=raw)
+    except ValueError as error:
+        return SmokeRun(problem=f"its output is not a report: {error}")
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
@@ -39,25 +187,26 @@ def judge(
 ) -> Judgement:
     """Compare a report with what the matrix states of a variant, or of companions for it.
 
-    The CPU must have the variant's ISA (`cpu_mismatch`). Every test that the report's own script
-    declared for the CPU, and for the GPU where the variant's code runs on it, must have passed.
-    Tests of companions count for those that `companions` names, with the version of each.
+    Every test that the report's own script declared for the CPU, and for the GPU where the
+    variant's code runs on it, must have passed. Tests of companions count for those that
+    `companions` names, with the version of each.
     """
     if error := report.torch.import_error:
         return Judgement(outcome="failed", reasons=(f"torch cannot be imported: {error}",))
-    companions, gpu = companions or {}, report.gpu if variant.gpu else None
-    fit = (
-        compatibility.runs_on(variant.gpu.capability, gpu.capability)
-        if variant.gpu and gpu
-        else None
-    )
+    companions, fit = companions or {}, None
+    if variant.gpu and report.gpu:
+        fit = compatibility.runs_on(variant.gpu.capability, report.gpu.capability)
     tests = [test for test in report.declared if test.companion in {"", *companions}]
+    wrong = list(_wrong_facts(report, variant))
+    for name, version in companions.items():  # the script compares the versions
+        found = report.companions.get(name)
+        if found is None or found.expected != version:
+            wrong.append(f"the script was not told to test {name} {version}")
     bad_cpu = [*_wrong_code(report, variant), *_bad_tests(report, tests, "cpu")]
     bad_gpu = list(_bad_tests(report, tests, "cuda")) if fit else []
     if variant.gpu and report.cuda.crashed:
         bad_gpu.append(f"CUDA does not start: {report.cuda.reason}")
     outcome: Outcome = "failed"
-    wrong = [*_wrong_facts(report, variant), *_wrong_companions(report, companions)]
     reasons = [*wrong, *bad_cpu, *bad_gpu]
     if not reasons:
         outcome, *reasons = _by_gpu(report, variant, fit)
@@ -97,14 +246,6 @@ def cpu_mismatch(variant: Variant, machine: str, flags: Sequence[str]) -> str:
         return "the CPU's flags are unknown"
     missing = missing_cpu_flags(variant.cpu, flags)
     return f"this CPU lacks {', '.join(missing)}" if missing else ""
-
-
-def _wrong_companions(report: SmokeReport, companions: Mapping[str, str]) -> Iterator[str]:
-    """Yield the companions that the script was not told to require; it compares the versions."""
-    for name, version in companions.items():
-        found = report.companions.get(name)
-        if found is None or found.expected != version:
-            yield f"the script was not told to test {name} {version}"
 
 
 def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
@@ -152,27 +293,26 @@ def _wrong_code(report: SmokeReport, variant: Variant) -> Iterator[str]:
 
 def _bad_tests(report: SmokeReport, tests: Sequence[DeclaredTest], device: str) -> Iterator[str]:
     """Yield every test of a device that did not pass, or that has no result."""
-    by_name = {result.name: result for result in report.tests}
+    by_name = {result.name: result for result in report.tests if result.outcome != "not run"}
     missing = []
     for test in tests:
-        result = by_name.get(test.name)
         if test.device != device:
             continue
-        if result is None or result.outcome == "not run":
+        result = by_name.get(test.name)
+        if result is None:
             missing.append(test.name)
         elif result.outcome == "passed":
             # A report may be edited, so its numbers count.
             allowed = result.tolerance if test.tolerance is None else test.tolerance
             if result.error is None or allowed is None or result.error > allowed:
                 yield f"{test.name}: passed with error {result.error}, allowed is {allowed}"
-        elif result.outcome == "failed" or (
-            result.outcome == "skipped" and not _may_skip(report, test)
-        ):
+        elif result.outcome == "failed" or not _may_skip(report, test):
             size = ""
             if result.error is not None and result.tolerance is not None:
                 size = f"error {result.error:.2g}, tolerance {result.tolerance:g}"
-            why = "; ".join(filter(None, [size, result.message])) or result.outcome
-            yield f"{test.name}: {why}" + (f"; {test.meaning}" if test.meaning else "")
+            texts = [size, result.message] if size or result.message else [result.outcome]
+            why = "; ".join(filter(None, [*texts, test.meaning]))
+            yield f"{test.name}: {why}"
     if missing:
         yield f"not run: {', '.join(missing)}"
 
@@ -182,17 +322,17 @@ def _may_skip(report: SmokeReport, test: DeclaredTest) -> bool:
 
     An optional part that is missing becomes a note.
     """
-    gpu = report.gpu
-    is_old = bool(
-        (gpu and test.capability and numbers(gpu.capability) < numbers(test.capability))
-        or (test.torch and numbers(report.torch.version)[:2] < numbers(test.torch))
-    )
-    return is_old or (test.magma and not report.torch.magma) or bool(test.optional)
+    gpu, torch = report.gpu, report.torch
+    if gpu and test.capability and numbers(gpu.capability) < numbers(test.capability):
+        return True
+    if test.torch and numbers(torch.version)[:2] < numbers(test.torch):
+        return True
+    return (test.magma and not torch.magma) or bool(test.optional)
 
 
 def _no_gpu(report: SmokeReport, variant: Variant) -> str:
     """Return why the CUDA tests could not run."""
-    driver, cuda = report.driver, variant.release.cuda
+    driver, cuda, reason = report.driver, variant.release.cuda, report.cuda.reason
     if driver.version is None and driver.libcuda_problem:
         return "no NVIDIA GPU here, so CUDA was not tested"
     if driver.visible_devices in {"", "-1"}:
@@ -202,34 +342,25 @@ def _no_gpu(report: SmokeReport, variant: Variant) -> str:
         return f"{found} is older than {variant.driver}, which CUDA {cuda.version} needs"
     if driver.libcuda_problem:
         what = f"this Python cannot load its library ({driver.libcuda_problem})"
-        return f"{found} is installed, but {what}; torch reports: {report.cuda.reason}"
-    return f"torch reaches no GPU: {report.cuda.reason}"
+        return f"{found} is installed, but {what}; torch reports: {reason}"
+    return f"torch reaches no GPU: {reason}"
 
 
 def _notes(report: SmokeReport, variant: Variant, tests: Sequence[DeclaredTest]) -> Iterator[str]:
     """Yield hints that do not change the outcome."""
-    torch = report.torch
-    if "+" in torch.version:
-        yield f"PyTorch reports its version as {torch.version}"
-    # A build may state no requirement: then the one of the wheel counts.
-    known = version_for(torch.version.partition("+")[0], "triton")
-    required = torch.triton_required or known or ""
-    if torch.triton and required and not _is_allowed(torch.triton, required):
-        requires = f"PyTorch {torch.version} requires {required}"
-        yield f"Triton is {torch.triton}, and {requires}: torch.compile may fail on a GPU"
     wheel = wheel_for(variant)
     if wheel and (found := _features(report)):
-        for each in lacking(wheel, "config", found, has_cuda=variant.gpu is not None):
-            yield f"{each.problem}; {each.explanation}"
+        for feature in lacking(wheel, "config", found, has_cuda=variant.gpu is not None):
+            yield f"{feature.problem}; {feature.explanation}"
     if variant.gpu and report.gpu:
         for gpu in report.cuda.devices:
             if report.gpu.capability != variant.gpu.capability == gpu.capability:
                 yield f"--device {gpu.index}, {gpu.name} ({gpu.capability}), fits"
-    skipped = {test.name: test for test in report.tests if test.outcome == "skipped"}
+    skipped = {test.name: test.message for test in report.tests if test.outcome == "skipped"}
     for test in tests:
         is_run = test.device == "cpu" or (variant.gpu and report.gpu)
         if test.optional and is_run and test.name in skipped:
-            yield f"{test.name} was skipped: {skipped[test.name].message or 'no reason given'}"
+            yield f"{test.name} was skipped: {skipped[test.name] or 'no reason given'}"
 
 
 def _features(report: SmokeReport) -> dict[str, str]:
@@ -237,12 +368,3 @@ def _features(report: SmokeReport) -> dict[str, str]:
     torch = report.torch
     texts = [f"{torch.config}\n{torch.parallel}".encode()]
     return seen(texts, "config") if "Build settings: " in torch.config else {}
-
-
-def _is_allowed(version: str, required: str) -> bool:
-    """Whether a version is one that a requirement allows; True if that is unclear."""
-    try:
-        allowed = SpecifierSet(required if required[:1] in "~>=" else f"=={required}")
-        return allowed.contains(version, prereleases=True)
-    except InvalidSpecifier:
-        return True

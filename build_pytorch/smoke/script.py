@@ -5,8 +5,8 @@
 Run it with the Python whose torch is to be tested; it needs installed_torch.py, in ../base or
 beside it, and nothing else. A torch that is missing or broken is reported in the JSON.
 
-A second process runs the tests and names each one before it begins. If it crashes, a new one goes
-on with the next test; if it hangs, it is killed at the limit. So one test hides no other.
+Each test runs in a fork of the process that imported torch: one that crashes hides no other, and
+one that hangs is killed at the limit.
 
 Exit code 0: the report is complete; 2: wrong arguments. To add a test, add a row to TESTS.
 """
@@ -14,6 +14,7 @@ Exit code 0: the report is complete; 2: wrong arguments. To add a test, add a ro
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import datetime as dt
 import importlib
@@ -25,13 +26,14 @@ import platform
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import sysconfig
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +48,9 @@ torch_facts: Any = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(torch_facts)
 
 SCHEMA = 2
+GRACE = 0.5
+"""Seconds after the limit in which the results are collected."""
+NOT_RUN = {"outcome": "not run", "message": ""}
 MEASURE = "largest difference from the reference, divided by the largest value of the reference"
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 """Compiled libraries that belong to one PyTorch."""
@@ -214,7 +219,7 @@ def attention_by_products(t: Any, q: Any, k: Any, v: Any) -> Any:
 
 
 def jiterated(t: Any, x: Any, y: Any) -> Any:
-    """Compile a kernel at run time, through the jiterator; `work` switches its cache off."""
+    """Compile a kernel at run time, through the jiterator; `main` switches its cache off."""
     code = "template <typename T> T shifted(T x, T y) { return x * x + y; }"
     return t.cuda.jiterator._create_jit_fn(code)(x, y)
 
@@ -458,47 +463,7 @@ def declarations() -> list[Facts]:
     return [{k: v for k, v in test._asdict().items() if k not in functions} for test in tests()]
 
 
-# --- The process that runs the tests ---
-
-
-def imported() -> Facts:
-    """Import torch and return its facts, or the error."""
-    facts: Facts = torch_facts.imported()
-    return {"import_error": facts["error"]} if "error" in facts else facts
-
-
-def work(arguments: argparse.Namespace) -> None:
-    """Report the facts of torch, then each test from number `--first` on.
-
-    The facts of CUDA come before its first test: a GPU that hangs does not stop the CPU's tests.
-    """
-    if sys.platform == "linux":  # end with the parent, so that no killed run leaves a process
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # NVRTC must run, and leave nothing
-    answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print does not mix with the answers
-
-    def step(name: str, function: Callable[[], Facts]) -> Facts:
-        answers.write(json.dumps({"begin": name}) + "\n")
-        facts = function()
-        answers.write(json.dumps({"done": name, "facts": facts}) + "\n")
-        return facts
-
-    if "import_error" in step("torch", imported):
-        return
-    torch: Any = sys.modules["torch"]
-    cuda: Facts = {}
-    for test in tests()[arguments.first :]:
-        device = "cpu"
-        if test.device == GPU:
-            device = f"cuda:{arguments.device}"
-            cuda = cuda or step("cuda", lambda: cuda_facts(torch, arguments.device))
-            if not cuda["available"]:
-                step(test.name, lambda why=cuda["reason"]: {"outcome": "skipped", "message": why})
-                continue
-        result = step(test.name, lambda: run_test(torch, device, test))  # noqa: B023 - called here
-        if test.device == GPU and result["outcome"] == "failed" and is_broken(torch, device):
-            return  # the remaining tests need a new process
+# --- One test ---
 
 
 def unmet_need(torch: Any, device: str, test: SmokeTest) -> str:
@@ -553,15 +518,6 @@ def error_of(torch: Any, device: str, test: SmokeTest) -> tuple[float, str]:
     return ((got - want).abs().max() / want.abs().max()).item(), ""
 
 
-def is_broken(torch: Any, device: str) -> bool:
-    """Return whether every CUDA call fails, as after an illegal access until the process ends."""
-    try:
-        torch.cuda.synchronize(device)
-    except Exception:
-        return True
-    return False
-
-
 def numbers(version: str) -> tuple[int, ...]:
     """Return the first two numbers of a version, such as (2, 9) for `2.9.1+cu130`."""
     return tuple(map(int, re.findall("[0-9]+", version)[:2]))
@@ -578,39 +534,88 @@ def cuda_facts(torch: Any, device: int) -> Facts:
             facts = {"index": number, "name": gpu.name, "memory": gpu.total_memory}
             devices.append({**facts, "capability": f"{gpu.major}.{gpu.minor}"})
         if device < len(devices):
-            torch.cuda.set_device(device)
             return {"available": True, "devices": devices}
     except Exception as error:
         reason = torch_facts.explained(error)
     return {"available": False, "reason": reason, "devices": devices}
 
 
-# --- The process that watches ---
+# --- All tests, each in a process of its own ---
 
 
-def report(arguments: argparse.Namespace) -> Facts:
+def in_process(function: Callable[[], Facts], end: float) -> Facts | str:
+    """Return the facts of a function that runs in a fork of this process, or how that ended.
+
+    It is killed at the time `end`, and ends with this process. What it prints goes to stderr.
+    """
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            if sys.platform == "linux":
+                ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+            os.dup2(2, 1)
+            with os.fdopen(theirs, "w", encoding="utf-8") as answer:
+                json.dump(function(), answer)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    os.close(theirs)
+    timer = threading.Timer(max(0, end - time.monotonic()), os.kill, (pid, signal.SIGKILL))
+    timer.start()
+    with os.fdopen(ours, encoding="utf-8") as answer:
+        text = answer.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    timer.cancel()
+    timer.join()
+    if code == -signal.SIGKILL and time.monotonic() >= end:
+        return "still running when the time limit was reached"
+    found: Facts = {} if code else json.loads(text)
+    return found or ending(code)
+
+
+def run_tests(device: int, end: float) -> Facts:
+    """Import torch, and run each test; a test that crashes or hangs ends its own process only.
+
+    CUDA starts in these processes, and after the CPU's tests, which a GPU that hangs does not stop.
+    """
+    began = time.monotonic()
+    with contextlib.suppress(BaseException):  # the fork tries again, and reports the error
+        importlib.import_module("torch")
+    seconds = time.monotonic() - began
+    facts = in_process(torch_facts.imported, end)  # what asks for CUDA's facts cannot be forked
+    error = facts if isinstance(facts, str) else facts.get("error")
+    if error or isinstance(facts, str):
+        return {"torch": {"import_error": error}}
+    torch, cuda = sys.modules["torch"], Facts()
+    results = []
+    for test in tests():
+        place = f"cuda:{device}" if test.device == GPU else CPU
+        if test.device == GPU and not cuda:
+            found = in_process(lambda: cuda_facts(torch, device), end)
+            if isinstance(found, str):
+                found = {"available": False, "crashed": True, "reason": found}
+            cuda = {"device": device, **found}
+        result: Facts | str = NOT_RUN
+        if test.device == GPU and not cuda["available"]:
+            result = {"outcome": "skipped", "message": cuda["reason"]}
+        elif time.monotonic() < end:
+            result = in_process(partial(run_test, torch, place, test), end)
+        if isinstance(result, str):
+            result = {"outcome": "failed", "message": result}
+        results.append({"name": test.name, **result})
+    return {"torch": {**facts, "seconds": seconds}, "cuda": cuda, "tests": results}
+
+
+def report(device: int, limit: float) -> Facts:
     """Run the tests until each has an outcome or the limit is reached; return the whole report."""
     began = time.monotonic()
-    end = began + (arguments.limit or threading.TIMEOUT_MAX)
-    found: dict[str, Facts] = {}
-    missing = names = [test.name for test in tests()]
-    while missing and time.monotonic() < end:
-        before = missing
-        running, ended = watch(arguments.limit, len(names) - len(missing), end, found)
-        if running == "torch":
-            found["torch"] = {"import_error": f"import torch: {ended}"}
-        elif running == "cuda":  # all tests of the CPU are done
-            old = found.get("cuda", {"available": False})
-            found["cuda"] = {**old, "crashed": True, "reason": ended}
-            for name in missing:
-                found.setdefault(name, {"outcome": "skipped", "message": ended})
-        elif running:
-            found[running] = {"outcome": "failed", "message": ended}
-        missing = [name for name in names if name not in found]
-        if missing == before:  # torch cannot be imported
-            break
-    cuda = found.get("cuda", {"available": False, "reason": "not reached"})
-    not_run = {"outcome": "not run", "message": ""}
+    end = began + (limit or threading.TIMEOUT_MAX)
+    found = in_process(lambda: run_tests(device, end), end + GRACE)
+    if isinstance(found, str):
+        found = {"torch": {"import_error": f"import torch: {found}"}}
     return {
         "schema": SCHEMA,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -624,41 +629,15 @@ def report(arguments: argparse.Namespace) -> Facts:
         },
         "cpu": cpu_facts(),
         "driver": driver_facts(),
-        "torch": found.get("torch", {"import_error": "not reached"}),
-        "cuda": {"device": arguments.device, **cuda},
+        "cuda": {"device": device, "available": False, "reason": "not reached"},
         "companions": {
             name: {"expected": version, **companion_facts(name)}
             for name, version in companions.items()
         },
         "declared": declarations(),
-        "tests": [{"name": name, **found.get(name, not_run)} for name in names],
+        "tests": [{"name": test.name, **NOT_RUN} for test in tests()],
+        **found,
     }
-
-
-def watch(limit: float, first: int, end: float, found: dict[str, Facts]) -> tuple[str, str]:
-    """Start the process that runs the tests, and add what it reports to `found`.
-
-    Return what was running when it ended (empty: nothing), and how it ended.
-    """
-    argv = [sys.executable, str(Path(__file__).resolve()), *sys.argv[1:], "--first", str(first)]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
-    assert process.stdout  # noqa: S101 - a pipe
-    timer = threading.Timer(max(0, end - time.monotonic()), process.kill)
-    timer.start()
-    running = ""
-    with process.stdout as answers:
-        for text in answers:
-            if not text.endswith("\n"):  # it was killed while it wrote
-                break
-            line = json.loads(text)
-            running = line.get("begin", "")
-            if "done" in line:  # the facts that the first process found stay
-                found.setdefault(line["done"], line["facts"])
-    code = process.wait()
-    timer.cancel()
-    if code == -signal.SIGKILL and time.monotonic() >= end:
-        return running, f"still running when the limit of {limit:g} s was reached"
-    return running, ending(code)
 
 
 def ending(code: int) -> str:
@@ -709,7 +688,6 @@ def main() -> None:
     parser.add_argument(
         "--companion", action="append", default=[], metavar="NAME[=VERSION]", help=text
     )
-    parser.add_argument("--first", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.device < 0:
         parser.error("--device: 0 or more")
@@ -719,10 +697,9 @@ def main() -> None:
             parser.error(f"--companion {name}: allowed: {', '.join(COMPANIONS)}")
     # torch must not import a module that happens to lie beside this file.
     sys.path[:] = [entry for entry in sys.path if entry != str(_HERE)]
-    if arguments.first is not None:
-        work(arguments)
-    else:
-        sys.stdout.write(json.dumps(report(arguments), indent=1, allow_nan=False) + "\n")
+    os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # NVRTC must run, and leave nothing
+    found = report(arguments.device, arguments.limit)
+    sys.stdout.write(json.dumps(found, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

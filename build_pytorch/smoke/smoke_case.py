@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -11,12 +11,20 @@ from msgspec import Struct, structs
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.matrix.model import Package
+from build_pytorch.matrix.compatibility import sm_code
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script
-from build_pytorch.smoke.judge import Judgement, cpu_mismatch, judge
-from build_pytorch.smoke.smoke_report import SmokeReport, SmokeRun, parse
+from build_pytorch.smoke.judge import (
+    Judgement,
+    SmokeReport,
+    SmokeResult,
+    SmokeRun,
+    cpu_mismatch,
+    judge,
+    parse,
+)
 
 _SCRIPT: Final = Path(script.__file__)
 _GRACE: Final = 5.0
@@ -48,6 +56,16 @@ class SmokeSettings(Struct, frozen=True, kw_only=True):
     seconds: float
 
 
+def case_of(package: Package, judgement: Judgement) -> SmokeCase:
+    """Return the result of a package with this judgement."""
+    return SmokeCase(
+        release=package.release_name,
+        variant=package.id,
+        package=package.package,
+        **structs.asdict(judgement),
+    )
+
+
 def tested_python(
     package: Package, settings: SmokeSettings
 ) -> tuple[Path, Mapping[str, str | None], Artefact | None]:
@@ -63,16 +81,6 @@ def tested_python(
     return *artefacts.interpreter(built, package.variant.release.python.version), built
 
 
-def case_of(package: Package, judgement: Judgement) -> SmokeCase:
-    """Return the result of a package with this judgement."""
-    return SmokeCase(
-        release=package.release_name,
-        variant=package.id,
-        package=package.package,
-        **structs.asdict(judgement),
-    )
-
-
 def smoke_test(
     package: Package, settings: SmokeSettings, on_wait: Callable[[int], None]
 ) -> tuple[SmokeCase, SmokeReport | None]:
@@ -81,51 +89,40 @@ def smoke_test(
     Raises BuildPytorchError if --python or --device name what is not there, WriteError if the
     report cannot be saved.
     """
-    built, python = artefacts.find(settings.root, package), settings.python
-    env: Mapping[str, str | None] = {}
-    if built is None and python is None:
-        return _not_tested(package, "not run", artefacts.absence(settings.root, package))
-    mismatch = cpu_mismatch(package.variant, platform.machine(), script.cpu_facts()["flags"])
-    if mismatch:  # not started: it would crash with SIGILL
-        return _not_tested(package, "skipped", mismatch)
+
+    def not_tested(
+        outcome: Literal["skipped", "not run"], reason: str
+    ) -> tuple[SmokeCase, SmokeReport | None]:
+        return case_of(package, Judgement(outcome=outcome, reasons=(reason,))), None
+
     try:
-        if built and python is None:
-            python, env = artefacts.interpreter(built, package.variant.release.python.version)
-        assert python  # noqa: S101 - see above
+        python, env, built = tested_python(package, settings)
+        mismatch = cpu_mismatch(package.variant, platform.machine(), script.cpu_facts()["flags"])
+        if mismatch:  # not started: it would crash with SIGILL
+            return not_tested("skipped", mismatch)
         ran = run_script(python, env, settings, on_wait, companions_of(package))
     except ToolError as error:
         if settings.python:
             raise
-        return _not_tested(package, "not run", str(error))  # others can still be tested
+        return not_tested("not run", str(error))  # others can still be tested
     found = ran.report
-    _refuse_wrong_settings(settings, found)
+    if settings.python and found and "No module named 'torch'" in found.torch.import_error:
+        reason = "has no torch; name a Python that has it"
+        raise BuildPytorchError(f"--python {settings.python}: {reason}")
+    if found and 0 < len(found.cuda.devices) <= settings.device:
+        last = len(found.cuda.devices) - 1
+        raise BuildPytorchError(f"--device {settings.device}: the last GPU here is {last}")
     judgement = judge_run(ran, package, None if settings.python else built)
     if settings.python and not (built and built.holds(tested_file(package, found))):
         built = None
-    output = str(built.output) if built else ""
     case = structs.replace(
-        case_of(package, judgement), python=str(python), output=output, script=ran.raw or None
+        case_of(package, judgement),
+        python=str(python),
+        output=str(built.output) if built else "",
+        script=ran.raw or None,
     )
     case = evidence.record_evidence(settings.root, package, built, test="smoke", result=case)
     return case, found
-
-
-def _not_tested(
-    package: Package, outcome: Literal["skipped", "not run"], reason: str
-) -> tuple[SmokeCase, None]:
-    return case_of(package, Judgement(outcome=outcome, reasons=(reason,))), None
-
-
-def _refuse_wrong_settings(settings: SmokeSettings, report: SmokeReport | None) -> None:
-    """Raise BuildPytorchError if the Python has no torch, or the machine no GPU of that index."""
-    if report is None:
-        return
-    if settings.python and "No module named 'torch'" in report.torch.import_error:
-        reason = "has no torch; name a Python that has it"
-        raise BuildPytorchError(f"--python {settings.python}: {reason}")
-    if 0 < len(report.cuda.devices) <= settings.device:
-        last = len(report.cuda.devices) - 1
-        raise BuildPytorchError(f"--device {settings.device}: the last GPU here is {last}")
 
 
 def run_script(
@@ -138,11 +135,8 @@ def run_script(
     """Run the script on one GPU with a time limit; call `on_wait` while it runs.
 
     `companions` are those that must be there, with the version of each. Raises ToolError where the
-    Python cannot be started, and BuildPytorchError for two tests of one name.
+    Python cannot be started.
     """
-    names = [test.name for test in script.tests()]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise BuildPytorchError(f"{_SCRIPT}: two tests have the name {twice[0]}; rename one")
     seconds = settings.seconds
     maximum = seconds + min(seconds, _GRACE)
     argv = [str(python), str(_SCRIPT), "--device", str(settings.device), "--limit", str(seconds)]
@@ -183,3 +177,37 @@ def tested_file(package: Package, report: SmokeReport | None) -> str:
         return report.torch.file if report else ""
     facts = report.companions.get(package.name)
     return (facts.file if facts else None) or ""
+
+
+def told_facts(variant: Variant, report: SmokeReport) -> Iterator[str]:
+    """Yield what was tested: PyTorch, its CUDA and the GPU, then the driver and the CPU."""
+    torch, gpu = report.torch, report.gpu
+    if torch.import_error:
+        return
+    yield f"PyTorch version: {torch.version}"
+    yield f"CUDA available: {report.cuda.available}"
+    yield f"CUDA version: {torch.cuda}"
+    if gpu:
+        yield f"GPU: {gpu.name}"
+        yield f"Compute capability: {gpu.capability}"
+    if gpu and variant.gpu:
+        if gpu.capability == variant.gpu.capability:
+            name = gpu.name.removeprefix("NVIDIA ")
+            yield f"\u2705 {variant.gpu_label} ({name}) detected correctly!"
+        else:
+            here = sm_code(gpu.capability).replace("_", "").upper()
+            yield f"\u26a0\ufe0f  Expected {variant.gpu_label}, got {here}"
+    if torch.cuda:
+        driver, codes = report.driver.version or "none", " ".join(torch.arch_list)
+        yield f"Built for: {codes}; cuDNN {torch.cudnn or 'none'}; driver here: {driver}"
+    for name, found in report.companions.items():
+        yield f"{name} version: {found.version or 'not installed'}"
+    yield f"CPU: {report.cpu.model or report.python.machine}, {torch.cpu_capability} kernels"
+
+
+def told_tests(variant: Variant, report: SmokeReport) -> list[SmokeResult]:
+    """Return the tests that were asked for: not of other companions, nor of a GPU without one."""
+    others = {t.name for t in report.declared if t.companion not in {"", *report.companions}}
+    has_gpu = variant.gpu and report.cuda.available
+    tests = [test for test in report.tests if has_gpu or test.name.startswith("cpu ")]
+    return [test for test in tests if test.name not in others]

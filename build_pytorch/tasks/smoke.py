@@ -15,8 +15,8 @@ from build_pytorch.tasks.command import command, load, number, words
 if TYPE_CHECKING:
     from build_pytorch.base.console import Screen
     from build_pytorch.matrix.model import Matrix, Package
+    from build_pytorch.smoke.judge import SmokeReport
     from build_pytorch.smoke.smoke_case import SmokeCase, SmokeSettings
-    from build_pytorch.smoke.smoke_report import SmokeReport
     from build_pytorch.smoke.upstream import UpstreamRun
 
 _COLOURS = {"passed": "green", "failed": "red", "not run": "dim"}
@@ -99,13 +99,13 @@ def show_case(
 ) -> None:
     """Print facts, tests that did not pass and the judgement; all tests are in the report."""
     from build_pytorch.results import evidence
-    from build_pytorch.smoke import summary
+    from build_pytorch.smoke.smoke_case import told_facts, told_tests
 
     if report:
         screen.line(screen.paint(case.package, "bold"))
-        for line in summary.facts(package.variant, report):
+        for line in told_facts(package.variant, report):
             screen.line(line)
-        tests = list(summary.tests(package.variant, report))
+        tests = told_tests(package.variant, report)
         for test in tests:
             if test.outcome != "passed":
                 colour = _COLOURS.get(test.outcome, "yellow")
