@@ -234,17 +234,22 @@ print(json.dumps(document))
 """
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], dict[str, Path]]:
-    """A Nix store of its own, and the results of BUILT in it by attribute."""
-    folder = tmp_path_factory.mktemp("store")
-    env = {
+def own_store(folder: Path) -> dict[str, str]:
+    """The environment of a Nix store below a folder."""
+    return {
         "NIX_REMOTE": "local",
         "NIX_STORE_DIR": f"{folder}/nix/store",
         "NIX_STATE_DIR": f"{folder}/nix/state",
         "NIX_LOG_DIR": f"{folder}/nix/log",
         "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
     }
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], dict[str, Path]]:
+    """A Nix store of its own, and the results of BUILT in it by attribute."""
+    folder = tmp_path_factory.mktemp("store")
+    env = own_store(folder)
     (folder / "python").write_text(PYTHON.format(shebang=sys.executable))
     (folder / "built.nix").write_text(BUILT)
     outputs = {}

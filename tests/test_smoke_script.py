@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import json
 import os
 import shutil
@@ -16,14 +17,13 @@ from typing import Any
 
 import pytest
 from smoke_faults import FAULTS, Fault, noticed
-from smoke_reports import Raw, report, variant
+from smoke_reports import Raw, report
 
 from build_pytorch.base import installed_torch
-from build_pytorch.matrix.model import Matrix
 from build_pytorch.smoke import script
-from build_pytorch.smoke.judge import judge
 
 SCRIPT = Path(script.__file__)
+WHOLE = Path(__file__).parent / "whole"
 REAL = os.environ.get("BUILD_PYTORCH_TEST_TORCH", "")
 needs_torch = pytest.mark.skipif(
     not REAL, reason="BUILD_PYTORCH_TEST_TORCH names no Python that has torch"
@@ -55,7 +55,8 @@ def outcomes(document: Raw) -> dict[str, str]:
     return {test["name"]: test["outcome"] for test in document["tests"]}
 
 
-# --- it needs nothing beside it ---
+def messages(document: Raw) -> dict[str, str]:
+    return {test["name"]: test["message"] for test in document["tests"]}
 
 
 def test_it_imports_nothing_but_the_standard_library_and_torch() -> None:
@@ -78,8 +79,7 @@ def test_every_python_from_3_10_on_runs_it(version: str) -> None:
         or subprocess.run([python, "-V"], capture_output=True, check=False).returncode
     ):
         pytest.skip(f"no Python {version} here")
-    document = reported(run(python, "--cpu-only"))
-    assert document["python"]["version"].startswith(version)
+    assert reported(run(python))["python"]["version"].startswith(version)
 
 
 def test_every_test_declares_its_device_its_tolerance_and_its_needs() -> None:
@@ -90,7 +90,7 @@ def test_every_test_declares_its_device_its_tolerance_and_its_needs() -> None:
     assert declared["cuda matmul fp8"] == {**common, **needs}
     assert [name for name, test in declared.items() if test["magma"]] == ["cuda solve magma"]
     assert all(name.split()[0] == test["device"] for name, test in declared.items())
-    assert declared["cuda nvrtc"]["meaning"].startswith("NVRTC is missing")  # of the docstring
+    assert not any(test["capability"] for test in declared.values() if test["device"] == "cpu")
 
 
 def test_wrong_arguments_are_an_error(
@@ -109,10 +109,9 @@ def test_wrong_arguments_are_an_error(
 GOOD = """
 import os, signal, sys, time, types
 __version__ = "2.10.0"
-version = types.SimpleNamespace(git_version="x", cuda="13.0", hip=None)
+version = types.SimpleNamespace(cuda="13.0", hip=None)
 _C = types.SimpleNamespace(_cuda_getArchFlags=lambda: "sm_90")
 __config__ = types.SimpleNamespace(show=lambda: "config", parallel_info=lambda: "")
-get_num_threads = lambda: 1
 manual_seed = lambda seed: None
 set_float32_matmul_precision = lambda name: None
 backends = types.SimpleNamespace(
@@ -123,8 +122,6 @@ cuda = types.SimpleNamespace(
     has_magma=True,
     is_available=lambda: True,
     device_count=lambda: 1,
-    set_device=lambda index: None,
-    synchronize=lambda device: None,
     get_device_capability=lambda device: (9, 0),
     get_device_properties=lambda index: types.SimpleNamespace(
         name="NVIDIA H200", major=9, minor=0, total_memory=1),
@@ -143,21 +140,15 @@ def fake_torch(folder: Path, code: str) -> None:
 
 def with_fake(folder: Path, code: str, *argv: str) -> Raw:
     fake_torch(folder, code)
-    done = run(sys.executable, *argv, PYTHONPATH=str(folder))
-    return reported(done)
+    return reported(run(sys.executable, *argv, PYTHONPATH=str(folder)))
 
 
-def messages(document: Raw) -> dict[str, str]:
-    return {test["name"]: test["message"] for test in document["tests"]}
-
-
-def test_one_failing_test_never_hides_the_others(tmp_path: Path) -> None:
-    document = with_fake(tmp_path, GOOD)
-    broken = [name for name, text in messages(document).items() if text.endswith("randn is broken")]
-    basic = {"matmul fp32", "matmul bf16", "convolution", "attention bf16", "elementwise", "fft"}
-    assert {f"{device} {name}" for device in ("cpu", "cuda") for name in basic} <= {*broken}
-    skipped = {test["message"] for test in document["tests"] if test["outcome"] == "skipped"}
-    assert {*map("without --companion {}".format, script.COMPANIONS)} <= skipped
+def torch_of(change: str, file: str = "") -> Any:
+    """A torch in this process."""
+    torch = types.ModuleType("torch")
+    exec(f"{GOOD}\n{change}", vars(torch))  # noqa: S102 - the code above
+    torch.__file__ = file
+    return torch
 
 
 NEEDS = {
@@ -170,11 +161,10 @@ NEEDS = {
     "distributed = types.SimpleNamespace(is_available=lambda: False)":
         ("this PyTorch was built without NCCL", {"nccl all-reduce"}),
 }  # fmt: skip
-
-
 TENSOR = """
 class Tensor:
     to = lambda self, *_: self
+    device = types.SimpleNamespace(type="cuda")
 def randn(*shape):
     return Tensor()
 """
@@ -191,36 +181,143 @@ def test_a_test_with_an_unmet_need_is_skipped() -> None:
         assert because == {f"cuda {test}" for test in tests}
 
 
-def torch_of(change: str, file: str = "") -> Any:
-    """A torch in this process."""
-    torch = types.ModuleType("torch")
-    exec(f"{GOOD}\n{change}", vars(torch))  # noqa: S102 - the code above
-    torch.__file__ = file
-    return torch
+IMAGES = "shape == (8, 32, 48, 48)"  # of `convolution`
+CRASH = f"""
+def randn(*shape):
+    if {IMAGES}:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    raise RuntimeError("only broken")
+"""
+NO_START = "cuda.is_available = lambda: os.kill(os.getpid(), signal.SIGSEGV)"
+LOST = """
+cuda.is_available = lambda: False
+def init():
+    raise RuntimeError("GPU is lost")
+cuda.init = init
+"""
+RANDN, BROKEN = "RuntimeError: randn is broken", "RuntimeError: only broken"
+WITHOUT = "without --companion"
 
 
-def test_the_triton_that_the_installed_pytorch_requires_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("code", "argv", "cuda", "said"),
+    [
+        ("", (), {"available": True}, {"cpu fft": RANDN, "cuda attention bf16": RANDN,
+         "cpu torchaudio pairing": f"{WITHOUT} torchaudio"}),
+        # A signal is recorded, and the rest goes on.
+        (CRASH, (), {}, {"cpu convolution": "ended by SIGSEGV", "cuda training": BROKEN,
+                         "cpu torchvision pairing": f"{WITHOUT} torchvision"}),
+        (NO_START, ("--companion=torchvision",),
+         {"available": False, "crashed": True, "reason": "ended by SIGSEGV"},
+         {"cpu training": RANDN, "cuda training": "ended by SIGSEGV",
+          "cpu torchvision pairing": "ended by SIGABRT"}),
+        (LOST, (), {"available": False}, {"cuda training": "RuntimeError: GPU is lost"}),
+        ("", ("--device", "3"), {"available": False, "reason": "there is no device 3"},
+         {"cpu training": RANDN, "cuda training": "there is no device 3"}),
+        ("version.cuda = None; cuda.is_available = lambda: False", (), {"available": False},
+         {"cuda training": "built without CUDA"}),
+    ],
+)  # fmt: skip
+def test_a_torch_that_breaks_hides_no_other_test(
+    tmp_path: Path, code: str, argv: tuple[str, ...], cuda: Raw, said: dict[str, str]
 ) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    metadata(tmp_path, "triton", "3.5.1")
-    for line, required in (
-        ("triton==3.7.1; platform_system == 'Linux'", "3.7.1"),
-        ('triton (==3.2.0) ; platform_system == "Linux"', "3.2.0"),
-        ('triton~=3.8.0; platform_system == "Linux" and python_version < "3.15"', "~=3.8.0"),
-        ("pytorch-triton==3.6.0+git1", "3.6.0"),
-        ("tritonclient==1.0", None),
+    companion(tmp_path, "torchvision", "0.25.0", "import os; os.abort()")
+    document = with_fake(tmp_path, f"{GOOD}\n{code}\n", *argv)
+    assert {name: messages(document)[name] for name in said} == said
+    assert cuda.items() <= document["cuda"].items()
+    assert "not run" not in outcomes(document).values()
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("raise ImportError('libcudart.so.13: cannot open shared object file')", "libcudart.so.13"),
+        ("import os; os._exit(4)", "import torch: ended with exit code 4"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "import torch: ended by SIGILL"),
+        ("x = 1", "AttributeError: module 'torch' has no attribute"),
+        # Python puts the folder of a script first.
+        ("import judge", "ModuleNotFoundError: No module named 'judge'"),
+    ],
+)
+def test_a_broken_torch_is_reported_in_the_json(tmp_path: Path, code: str, says: str) -> None:
+    document = with_fake(tmp_path, code)
+    assert says in document["torch"]["import_error"]
+    assert set(outcomes(document).values()) == {"not run"}
+
+
+NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
+ON_GPU = f"""
+class Tensor:
+    def to(self, where, *_):
+        if str(where).startswith("cuda"):
+            raise RuntimeError({NO_KERNEL!r})
+        return self
+def randn(*shape):
+    return Tensor()
+"""
+NAN = """
+class Nan:
+    shape = ()
+    def __getattr__(self, name):
+        return lambda *_, **__: self
+    for name in ("matmul", "sub", "truediv"):
+        locals()[f"__{name}__"] = lambda self, other: self
+    def item(self):
+        return float("nan")
+def randn(*shape):
+    return Nan()
+"""
+
+
+def test_a_missing_kernel_and_nan_are_failures() -> None:
+    for device, code, message in (
+        ("cuda", ON_GPU, f"RuntimeError: {NO_KERNEL}"),
+        ("cpu", NAN, "the error is nan"),
     ):
-        metadata(tmp_path, "torch", "2.10.0", line)
-        assert installed_torch.triton_versions() == ("3.5.1", required)
+        (test,) = [test for test in script.tests() if test.name == f"{device} matmul fp32"]
+        found = script.run_test(torch_of(code), device, test)
+        assert (found["outcome"], found.get("error"), found["message"]) == ("failed", None, message)
+        json.dumps(found, allow_nan=False)
 
 
-def metadata(folder: Path, name: str, version: str, requires: str = "") -> None:
-    info = folder / f"{name}-{version}.dist-info"
-    info.mkdir(exist_ok=True)
-    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
-    lines += [f"Requires-Dist: {requires}"] if requires else []
-    (info / "METADATA").write_text("\n".join(lines) + "\n")
+def test_a_long_error_keeps_its_beginning_its_cause_and_its_end() -> None:
+    # NVRTC's names the source first; the recorded report of 1,000 characters has nothing else.
+    recorded = gzip.decompress((WHOLE / "smoke-h100-no-nvrtc.json.gz").read_bytes())
+    (source,) = [
+        t["message"].removeprefix("RuntimeError: ")
+        for t in json.loads(recorded)["script"]["tests"]
+        if t["name"] == "cuda nvrtc"
+    ]
+    cause = "nvrtc: error: failed to open libnvrtc-builtins.so.13.0."
+    for text in (f"{source}\n{source}\n{cause}\n", f"{source}\n{cause}\n{source}\nthe end"):
+        said = installed_torch.explained(RuntimeError(text))
+        assert said.startswith("RuntimeError: #ifdef __HIPCC__")
+        assert cause in said
+        assert said.endswith(" ".join(text.split())[-100:])
+        assert len(said) <= installed_torch.MOST_TEXT
+    assert installed_torch.explained(OSError("no\n file")) == "OSError: no file"
+
+
+MAPPED = """
+import mmap
+os.system('echo from a library')
+maps = []
+for name in {names!r}:
+    with open(name) as file:
+        maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+"""
+
+
+def test_libraries_of_another_pytorch_are_seen_and_stdout_is_the_report(tmp_path: Path) -> None:
+    # Found by the first whole build: without $ORIGIN in a run path, libtorch_cpu was Debian's.
+    own, other = tmp_path / "own lib", tmp_path / "usr"
+    names = [own / "libtorch_python.so.2.6", other / "libtorch_cpu.so.2.6.0", own / "libc10.so"]
+    names.append(tmp_path / "audio/libtorchaudio.so")  # a companion's
+    for name in names:
+        name.parent.mkdir(exist_ok=True)
+        name.write_text("x")
+    document = with_fake(tmp_path, GOOD + MAPPED.format(names=[str(name) for name in names]))
+    assert document["torch"]["library_folders"] == [str(own), str(other)]
 
 
 # --- companions ---
@@ -229,12 +326,11 @@ def metadata(folder: Path, name: str, version: str, requires: str = "") -> None:
 def companion(folder: Path, name: str, version: str, code: str = "", requires: str = "") -> None:
     (folder / name).mkdir()
     (folder / name / "__init__.py").write_text(code)
-    metadata(folder, name, version, requires)
-
-
-def of_companion(document: Raw, name: str) -> list[Raw]:
-    names = {t["name"] for t in document["declared"] if t["companion"] == name}
-    return [test for test in document["tests"] if test["name"] in names]
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir()
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {requires}"] if requires else []
+    (info / "METADATA").write_text("\n".join(lines) + "\n")
 
 
 def test_only_the_companion_that_was_asked_for_is_tested_and_must_be_there(tmp_path: Path) -> None:
@@ -242,12 +338,14 @@ def test_only_the_companion_that_was_asked_for_is_tested_and_must_be_there(tmp_p
     document = with_fake(tmp_path, GOOD, "--companion", "torchaudio=2.10.0")
     facts = {"expected": "2.10.0", "version": None, "file": None}
     assert document["companions"] == {"torchaudio": facts}
-    for test in of_companion(document, "torchaudio"):
-        assert test["outcome"] == "failed"
-        assert "No module named 'torchaudio" in test["message"]
-    for test in of_companion(document, "torchvision"):
-        assert test["outcome"] == "skipped"
-        assert test["message"] == "without --companion torchvision"
+    of = {test["name"]: test["companion"] for test in document["declared"]}
+    for test in document["tests"]:
+        if of[test["name"]] == "torchaudio":
+            assert test["outcome"] == "failed"
+            assert "No module named 'torchaudio" in test["message"]
+        elif of[test["name"]] == "torchvision":
+            assert test["outcome"] == "skipped"
+            assert test["message"] == "without --companion torchvision"
 
 
 PAIRINGS = [
@@ -302,81 +400,7 @@ def paired(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, version: st
         sys.modules.pop(name, None)
 
 
-IMAGES = "shape == (8, 32, 48, 48)"  # of `convolution`
-CRASH = f"""
-def randn(*shape):
-    if {IMAGES}:
-        os.kill(os.getpid(), signal.SIGSEGV)
-    raise RuntimeError("only broken")
-"""
-ILLEGAL = "CUDA error: an illegal memory access was encountered"
-STICKY = f"""
-broken = False
-def randn(*shape):
-    global broken
-    if broken:
-        raise RuntimeError({ILLEGAL!r})
-    broken = {IMAGES}
-    raise RuntimeError("only broken")
-def synchronize(device):
-    if broken:
-        raise RuntimeError({ILLEGAL!r})
-cuda.synchronize = synchronize
-"""
-NO_START = "cuda.is_available = lambda: os.kill(os.getpid(), signal.SIGSEGV)"
-RANDN = "RuntimeError: randn is broken"
-BROKEN = "RuntimeError: only broken"
-
-
-@pytest.mark.parametrize(
-    ("code", "argv", "cuda", "said"),
-    [
-        # A signal is recorded, and the rest goes on.
-        (CRASH, (), {}, {"cpu convolution": "ended by SIGSEGV", "cuda training": BROKEN,
-                         "cpu torchvision pairing": "without --companion torchvision"}),
-        # After an illegal access every call fails until the process ends.
-        (STICKY, (), {}, {"cuda convolution": BROKEN, "cuda training": BROKEN}),
-        (NO_START, ("--companion=torchvision",),
-         {"available": False, "crashed": True, "reason": "ended by SIGSEGV"},
-         {"cpu training": RANDN, "cuda training": "ended by SIGSEGV",
-          "cpu torchvision pairing": "ended by SIGABRT"}),
-        ("", ("--device", "3"), {"available": False, "reason": "there is no device 3"},
-         {"cpu training": RANDN, "cuda training": "there is no device 3"}),
-        ("del cuda.is_available", ("--cpu-only",), {"reason": "disabled by --cpu-only"},
-         {"cpu training": RANDN, "cuda training": "disabled by --cpu-only"}),
-    ],
-)  # fmt: skip
-def test_a_torch_that_breaks_hides_no_other_test(
-    tmp_path: Path, code: str, argv: tuple[str, ...], cuda: Raw, said: dict[str, str]
-) -> None:
-    companion(tmp_path, "torchvision", "0.25.0", "import os; os.abort()")
-    document = with_fake(tmp_path, f"{GOOD}\n{code}\n", *argv)
-    assert {name: messages(document)[name] for name in said} == said
-    assert cuda.items() <= document["cuda"].items()
-    assert "not run" not in outcomes(document).values()
-
-
-MAPPED = """
-import mmap
-os.system('echo from a library')
-maps = []
-for name in {names!r}:
-    with open(name) as file:
-        maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-"""
-
-
-def test_libraries_of_another_pytorch_are_seen_and_stdout_is_the_report(tmp_path: Path) -> None:
-    # Found by the first whole build: without $ORIGIN in a run path, libtorch_cpu was Debian's.
-    own, other = tmp_path / "own lib", tmp_path / "usr"
-    names = [own / "libtorch_python.so.2.6", other / "libtorch_cpu.so.2.6.0", own / "libc10.so"]
-    names.append(tmp_path / "audio/libtorchaudio.so")  # a companion's
-    for name in names:
-        name.parent.mkdir(exist_ok=True)
-        name.write_text("x")
-    document = with_fake(tmp_path, GOOD + MAPPED.format(names=[str(name) for name in names]))
-    assert document["torch"]["library_folders"] == [str(own), str(other)]
-
+# --- hangs: started before the first test, so that none waits ---
 
 HANG = "open(os.environ['PIDS'], 'w').write(str(os.getpid())) and time.sleep(1000)"
 IMPORT_HANGS = f"import os, time\n{HANG}"
@@ -389,7 +413,7 @@ HANGS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def hangs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """Scripts that hang until their limit, started before the first test so that none waits."""
+    """Scripts that hang until their limit."""
     started = {}
     for name, (code, limit) in HANGS.items():
         folder = tmp_path_factory.mktemp(f"hang-{name}")
@@ -407,8 +431,26 @@ def hangs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subpro
         process.communicate()
 
 
+@pytest.mark.parametrize("name", HANGS)
+def test_a_hang_ends_at_the_limit_and_names_the_test(
+    hangs: dict[str, subprocess.Popen[str]], tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    out, _ = hangs[name].communicate(timeout=60)
+    document = reported(subprocess.CompletedProcess([], hangs[name].returncode, out, ""))
+    still = "still running when the time limit was reached"
+    if name == "import":
+        assert document["torch"]["import_error"] == f"import torch: {still}"
+        assert document["cuda"]["reason"] == "not reached"
+    else:
+        said = {"cpu convolution": still, "cpu matmul fp32": "OSError", "cpu training": ""}
+        assert {test: messages(document)[test] for test in said} == said
+    pids = max(tmp_path_factory.getbasetemp().glob(f"hang-{name}*/pids"))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pids.read_text()), 0)
+
+
 def test_a_kill_of_the_script_leaves_no_process_behind(tmp_path: Path) -> None:
-    fake_torch(tmp_path, IMPORT_HANGS)
+    fake_torch(tmp_path, HANGS["test"][0])
     pids = tmp_path / "pids"
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "PIDS": str(pids)}
     process = subprocess.Popen([sys.executable, str(SCRIPT)], env=env, stdout=subprocess.DEVNULL)
@@ -431,104 +473,6 @@ def is_running(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"  # a zombie that no process waits for
-
-
-NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
-ON_GPU = f"""
-class Tensor:
-    double = lambda self: self
-    def to(self, where, *_):
-        if str(where).startswith("cuda"):
-            raise RuntimeError({NO_KERNEL!r})
-        return self
-def randn(*shape):
-    return Tensor()
-"""
-NAN = """
-class Nan:
-    shape = ()
-    def __getattr__(self, name):
-        return lambda *_, **__: self
-    for name in ("matmul", "sub", "truediv"):
-        locals()[f"__{name}__"] = lambda self, other: self
-    def item(self):
-        return float("nan")
-def randn(*shape):
-    return Nan()
-"""
-
-
-def test_a_missing_kernel_and_nan_are_failures() -> None:
-    for device, code, message in (
-        ("cuda", ON_GPU, f"RuntimeError: {NO_KERNEL}"),
-        ("cpu", NAN, "the error is nan"),
-    ):
-        (test,) = [test for test in script.tests() if test.name == f"{device} matmul fp32"]
-        found = script.run_test(torch_of(code), device, test)
-        assert (found["outcome"], found.get("error"), found["message"]) == ("failed", None, message)
-        json.dumps(found, allow_nan=False)
-
-
-@pytest.mark.parametrize(
-    ("code", "says"),
-    [
-        ("raise ImportError('libcudart.so.13: cannot open shared object file')", "libcudart.so.13"),
-        ("import os; os._exit(4)", "import torch: ended with exit code 4"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "import torch: ended by SIGILL"),
-        ("x = 1", "AttributeError: module 'torch' has no attribute"),
-        # Python puts the folder of a script first.
-        ("import judge", "ModuleNotFoundError: No module named 'judge'"),
-    ],
-)
-def test_a_broken_torch_is_reported_in_the_json(tmp_path: Path, code: str, says: str) -> None:
-    document = with_fake(tmp_path, code)
-    assert says in document["torch"]["import_error"]
-    assert set(outcomes(document).values()) == {"not run"}
-
-
-def test_a_gpu_that_is_lost_during_the_tests_is_a_failure(tmp_path: Path, matrix: Matrix) -> None:
-    lost = (
-        GOOD
-        + """
-first = not os.path.exists(os.environ["PIDS"])
-cuda.is_available = lambda: first
-def init():
-    raise RuntimeError("GPU is lost")
-cuda.init = init
-def synchronize(device):
-    open(os.environ["PIDS"], "w")
-    raise RuntimeError("CUDA error: unknown error")
-cuda.synchronize = synchronize
-"""
-    )
-    fake_torch(tmp_path, lost)
-    env = {"PYTHONPATH": str(tmp_path), "PIDS": str(tmp_path / "pids")}
-    document = reported(run(sys.executable, **env))
-    assert document["cuda"]["available"] is True
-    assert messages(document)["cuda training"] == "RuntimeError: GPU is lost"
-    judgement = judge(report(document), variant(matrix, "sm90-avx2"))
-    assert (judgement.fit, judgement.gpu) == ("exact", "failed")
-
-
-# --- hangs; `hangs` started them long ago ---
-
-
-@pytest.mark.parametrize("name", HANGS)
-def test_a_hang_ends_at_the_limit_and_names_the_test(
-    hangs: dict[str, subprocess.Popen[str]], tmp_path_factory: pytest.TempPathFactory, name: str
-) -> None:
-    out, _ = hangs[name].communicate(timeout=60)
-    document = reported(subprocess.CompletedProcess([], hangs[name].returncode, out, ""))
-    still = f"still running when the limit of {HANGS[name][1]} s was reached"
-    if name == "import":
-        assert document["torch"]["import_error"] == f"import torch: {still}"
-        assert document["cuda"]["reason"] == "not reached"
-    else:
-        said = {"cpu convolution": still, "cpu matmul fp32": "OSError", "cpu training": ""}
-        assert {test: messages(document)[test] for test in said} == said
-    pids = max(tmp_path_factory.getbasetemp().glob(f"hang-{name}*/pids"))
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pids.read_text()), 0)
 
 
 # --- a real torch ---

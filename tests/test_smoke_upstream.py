@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
+from built_files import small_project
+from conftest import error_line, needs_nix
+from test_smoke_command import own_store
 
 from build_pytorch.smoke import upstream
 from build_pytorch.smoke.upstream import UpstreamFile, UpstreamSkip, UpstreamTest, judge_files
@@ -51,7 +55,7 @@ def test_a_failure_that_is_not_known_fails_the_run(
 
 
 FILE = """
-import os, pytest
+import pytest
 
 def test_passes(): pass
 
@@ -60,40 +64,87 @@ def test_fails(): assert 1 == 2, "wrong"
 @pytest.mark.skip("no GPU")
 def test_skips(): pass
 
-def test_last(): {last}
+def test_last(): open("in the working folder", "w")
+"""
+PLUGIN = {"PYTHONPATH": str(Path(upstream.__file__).parent)}
+
+
+@pytest.mark.parametrize(("share", "counts"), [(1, (2, 1, 1)), (2, (1, 0, 1))])
+def test_every_nth_test_of_a_read_only_file_runs(
+    tmp_path: Path, share: int, counts: tuple[int, ...]
+) -> None:
+    file = tmp_path / "source/test_x.py"
+    file.parent.mkdir()
+    file.write_text(FILE)
+    found = upstream.run_file(Path(sys.executable), PLUGIN, file, share, 300)
+    assert (tuple(found.counts.values()), found.problem) == (counts, "")
+    failed = [test.why for test in found.tests if test.outcome == "failed"]
+    assert failed == ["AssertionError: wrong"] * counts[1]
+    assert list(file.parent.iterdir()) == [file]
+
+
+BEGAN = """#!/bin/sh
+echo '{"test": "test_x.py::test_a"}' >> $UPSTREAM_RESULTS
+echo '{"test": "test_x.py::test_a", "outcome": "passed"}' >> $UPSTREAM_RESULTS
+echo '{"test": "test_x.py::test_b"}' >> $UPSTREAM_RESULTS
 """
 
 
 @pytest.mark.parametrize(
-    ("last", "share", "counts", "problem"),
+    ("end", "seconds", "problem"),
     [
-        ("pass", "1", (2, 1, 1), ""),
-        ("pass", "2", (1, 0, 1), ""),
-        ("os.kill(os.getpid(), 11)", "1", (1, 1, 1), "crashed in test_x.py::test_last"),
-        (
-            "import time; time.sleep(99)",
-            "1",
-            (1, 1, 1),
-            "stopped at the limit of 20 s in test_x.py",
-        ),
+        ("exit 0", 300, ""),
+        ("exit 1", 300, ""),  # a test failed
+        ("kill -SEGV $$", 300, "crashed in test_x.py::test_b: ended by SIGSEGV"),
+        ("exec sleep 99", 2, "stopped at the limit of 2 s in test_x.py::test_b"),
+        ("echo ImportError: no x; exit 2", 300, "pytest ended with exit code 2: ImportError: no x"),
+        ("echo -n '{\"test' >> $UPSTREAM_RESULTS", 300, ""),  # it was killed while it wrote
     ],
 )
 def test_what_ran_before_the_end_of_a_file_counts(
-    tmp_path: Path, last: str, share: str, counts: tuple[int, ...], problem: str
+    tmp_path: Path, end: str, seconds: float, problem: str
 ) -> None:
-    folder = tmp_path / "test"
-    folder.mkdir()
-    (folder / "test_x.py").write_text(FILE.format(last=last))
-    env = {"UPSTREAM_SHARE": share, "PYTHONPATH": str(Path(upstream.__file__).parent)}
-    found = upstream.run_file(
-        Path(sys.executable), env, folder, "test_x", 20 if "sleep" in last else 300
-    )
-    assert tuple(found.counts.values()) == counts
-    assert found.problem.startswith(problem)
-    assert bool(found.problem) is bool(problem)
-    failed = [test.why for test in found.tests if test.outcome == "failed"]
-    assert failed == ["AssertionError: wrong"] * counts[1]
+    python = tmp_path / "python"
+    python.write_text(BEGAN + end)
+    python.chmod(0o755)
+    found = upstream.run_file(python, {}, tmp_path / "test_x.py", 1, seconds)
+    assert found.problem == problem
+    assert [(test.test, test.outcome) for test in found.tests] == [("test_x.py::test_a", "passed")]
 
 
 def test_the_known_failures_are_valid() -> None:
     assert isinstance(upstream.known_failures(), tuple)
+
+
+SOURCE = """
+{ }: {
+  pytorch-python313-cpu-avx2.src = derivation {
+    name = "source";
+    system = builtins.currentSystem;
+    builder = "/bin/sh";
+    args = [ "-ec" "/bin/mkdir -p $out/test; echo '${file}' > $out/test/test_x.py" ];
+  };
+}
+"""
+
+
+@needs_nix
+def test_the_tests_are_those_of_the_source_of_the_derivation(tmp_path: Path) -> None:
+    project = small_project(tmp_path / "project")
+    file = 'def test_a(): assert __file__.startswith("/")\ndef test_b(): assert 0'
+    nix = SOURCE.replace("${file}", file.replace('"', r"\"").replace("\n", r"\n"))
+    (project.root / "release.nix").write_text(nix)
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"  # the tools are there
+    (project.root / ".build-pytorch/upstream" / version / "pytest").mkdir(parents=True)
+    env = own_store(tmp_path)
+    argv = ["invoke", "smoke", "cpu-avx2", "--python", sys.executable]
+    done = project.run(*argv, "--upstream=test_x", "--json", env=env)
+    (found,) = json.loads(done.stdout)["variants"]
+    assert done.returncode == 1
+    assert found["counts"]["test_x"]["passed"] == 1
+    assert (found["outcome"], found["recorded"]) == ("failed", False)
+    assert found["reasons"] == ["test_x.py::test_b: assert 0"]
+    assert "test_x: 1 passed, 1 failed, 0 skipped" in done.stderr
+    done = project.run(*argv, "--upstream=test_y", env=env)
+    assert done.returncode == 2
+    assert "--upstream test_y: no such file in " in error_line(done)
