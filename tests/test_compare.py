@@ -22,8 +22,14 @@ from build_pytorch.base.console import WIDTH
 from build_pytorch.base.outputs import exclusive_lock
 from build_pytorch.compare import workloads
 from build_pytorch.compare.builds import ComparedBuild, wheel_like
-from build_pytorch.compare.measurement import MeasuredSetting, ProcessReport, Setting, measure
-from build_pytorch.compare.ratio_statistics import Pair, estimates
+from build_pytorch.compare.measurement import (
+    MeasuredSetting,
+    ProcessReport,
+    Round,
+    Setting,
+    estimates,
+    measure,
+)
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results.evidence import recipe_digest
 from build_pytorch.results.ledger import Event, Verdict, append, now, read
@@ -42,7 +48,7 @@ def drawn(
     factor: float = 1.0,
     busy: float = 0.0,
     slow: float = 0.0,
-) -> list[Pair]:
+) -> list[Round]:
     """Rounds of two builds; other work slows a part `busy` or `slow` of the processes."""
     draw = random.Random(seed)
 
@@ -54,7 +60,7 @@ def drawn(
     return [(side(factor), side(1.0)) for _ in range(rounds)]
 
 
-def verdicts(rounds: Sequence[Pair]) -> list[Verdict]:
+def verdicts(rounds: Sequence[Round]) -> list[Verdict]:
     found, mean = estimates(rounds)
     assert mean
     return [*(estimate.verdict for estimate in found.values()), mean.verdict]

@@ -61,12 +61,10 @@ def build_of(matrix: Matrix, text: str) -> ComparedBuild:
 
 
 def closure_bytes(build: ComparedBuild) -> int:
-    """Return the size of a result with all that it needs; 0 where it is not in the Nix store."""
-    folder = build.artefact.output if build.artefact else build.python
-    try:
-        return sum(store.sizes(store.requisites(str(folder)))) if build.artefact else 0
-    except ToolError:  # no Nix here
+    """Return the size of a result with all that it needs; 0 where Nix does not know it."""
+    if build.artefact is None or not process.which(store.NIX_STORE):
         return 0
+    return sum(store.sizes(store.requisites(str(build.artefact.output))))
 
 
 def is_wheel(text: str) -> bool:
@@ -87,7 +85,7 @@ def wheel(root: Path, name: str, python: str, say: Say) -> ComparedBuild:
     """Return the virtualenv of an official wheel in the state folder; install it if it is missing.
 
     `python`: the Python version that is preferred, such as 3.13; without it that of this process.
-    `say` prints what is installed from where. Raises ToolError with the reason of pip or uv.
+    `say` prints what is installed from where. Raises ToolError with the reason of pip.
     """
     found = _WHEEL.fullmatch(name)
     assert found  # noqa: S101 - is_wheel
@@ -98,23 +96,16 @@ def wheel(root: Path, name: str, python: str, say: Say) -> ComparedBuild:
     if not done.exists():
         origin = f"{INDEX}{line}" if line else "PyPI, or the index of your own settings"
         say(f"{name}: installing into {folder}, from {origin}; up to 5 GB")
-        uv = shutil.which("uv")
-        make = [uv, "venv", "-p", base] if uv else [base, "-m", "venv"]
-        install = [uv, "pip", "install", "-p"] if uv else []
-        install += [str(own)] if uv else [str(own), "-m", "pip", "install", "--no-color"]
-        index = ["--index-url", f"{INDEX}{line}"] if line else []
         wanted = f"torch=={version}{f'+{line}' if line else ''}"
+        index = ["--index-url", f"{INDEX}{line}"] if line else []
+        pip = [str(own), "-m", "pip", "install", "--no-color", wanted, *index]
         with ProgressLine(f"installing {name}", 0) as progress:
-            for argv in ([*make, "--clear", str(folder)], [*install, wanted, *index]):
+            for argv in ([base, "-m", "venv", "--clear", str(folder)], pip):
                 result = process.start(argv).finish(callback=progress.at)
                 if result.code:
-                    lines = (result.stderr or result.stdout).strip().splitlines()
-                    why = (
-                        [line for line in lines if "error" in line.lower()]
-                        or lines
-                        or ["no output"]
-                    )
-                    raise ToolError(f"{name}: cannot be installed: {visible(why[-1])}")
+                    lines = (result.stderr or result.stdout or "no output").strip().splitlines()
+                    errors = [line for line in lines if "error" in line.lower()] or lines
+                    raise ToolError(f"{name}: cannot be installed: {visible(errors[-1])}")
         with write_errors(done):
             write_all(folder, {done.name: b""})
     return ComparedBuild(label=f"wheel {name[6:]}", python=own)

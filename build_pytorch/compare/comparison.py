@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 
 from msgspec import Struct
 
@@ -14,8 +14,7 @@ from build_pytorch.base.console import ProgressLine, counted
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.compare import builds, measurement
 from build_pytorch.compare.builds import ComparedBuild, Say
-from build_pytorch.compare.measurement import ComparedTorch, MeasuredSetting, Setting
-from build_pytorch.compare.ratio_statistics import Estimate, overall
+from build_pytorch.compare.measurement import ComparedTorch, Estimate, MeasuredSetting, Setting
 from build_pytorch.hardware import detect
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
@@ -45,7 +44,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """Load of the last minute at the start, in processes."""
     settings: tuple[MeasuredSetting, ...]
     outcome: TestOutcome
-    """failed: A is slower, or had other threads; skipped: nobody can tell."""
+    """failed: A is slower, lacks a workload or had other threads; skipped: nobody can tell."""
     reasons: tuple[str, ...]
     recorded: bool = False
     report: str = ""
@@ -61,7 +60,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     minutes: float,
     cores: int,
 ) -> tuple[Comparison, ComparedBuild]:
-    """Measure A against B, the two `names`, and record it. Returns A as well.
+    """Measure A against B, the two `names`, and record it as evidence for A. Returns A as well.
 
     `device`, empty: the CPU, and the GPU where both can use it. `threads`, empty: one and `cores`,
     those that this process may use. Raises BuildPytorchError.
@@ -79,78 +78,67 @@ def compare(  # noqa: PLR0913 - the options of the command
         now = time.monotonic()
         found.append(_measured((a, b), setting, now + max(0, end - now) / (len(settings) - index)))
     outcome, reasons = judged(found)
+    gpus = [measured.last[0].gpu for measured in found if measured.last[0].gpu]
+    cpu = detect.this_machine().cpu.model or "unknown CPU"
     result = Comparison(
         a=_side(a, a_torch),
         b=_side(b, b_torch),
-        machine=_machine(found, cores),
+        machine=", ".join([cpu, f"{cores} cores", *gpus]),
         load=load,
         settings=tuple(found),
         outcome=outcome,
         reasons=reasons,
     )
-    return _recorded(matrix.root, a, result), a
-
-
-def _recorded(root: Path, a: ComparedBuild, result: Comparison) -> Comparison:
-    """Record a comparison as evidence for A. Raises WriteError."""
-    found = result.settings
-    return evidence.record_evidence(
-        root,
-        a.package,
-        a.artefact,
-        test="compare",
-        result=result,
-        compared=ComparedFacts(
-            against=result.b.label,
-            machine=result.machine,
-            ratios={each.title: each.mean.ratio for each in found if each.mean},
-            verdicts={each.title: verdict(each) for each in found},
-        ),
+    facts = ComparedFacts(
+        against=b.label,
+        machine=result.machine,
+        ratios={measured.title: measured.mean.ratio for measured in found if measured.mean},
+        verdicts={measured.title: judged_setting(measured)[0] for measured in found},
     )
+    recorded = evidence.record_evidence(
+        matrix.root, a.package, a.artefact, test="compare", result=result, compared=facts
+    )
+    return recorded, a
 
 
-def _machine(found: Sequence[MeasuredSetting], cores: int) -> str:
-    """Return the class of this machine, with the GPU that was used."""
-    gpus = [each.last[0].gpu for each in found if each.last[0].gpu]
-    return ", ".join([detect.this_machine().cpu.model or "unknown CPU", f"{cores} cores", *gpus])
-
-
-def judged(
-    settings: Sequence[MeasuredSetting],
-) -> tuple[TestOutcome, tuple[str, ...]]:
+def judged(settings: Sequence[MeasuredSetting]) -> tuple[TestOutcome, tuple[str, ...]]:
     """Return the outcome by the verdict of each setting, and each of them in words.
 
     Raises BuildPytorchError where a setting has no workload.
     """
-    reasons = []
-    for each in settings:
-        if each.mean is None:
-            raise BuildPytorchError(f"{each.title}: A and B have no workload that both can run")
-        texts = [f"{each.mean.verdict}, {interval(each.mean)}", *other_threads(each).values()]
-        reasons += [f"{each.title}: {text}" for text in texts]
+    found = [judged_setting(measured) for measured in settings]
+    reasons = [
+        f"{measured.title}: {text}"
+        for measured, (_, texts) in zip(settings, found, strict=True)
+        for text in texts
+    ]
+    # The order of Verdict: slower, too noisy, faster, no difference.
+    worst = min((verdict for verdict, _ in found), key=list(Verdict).index)
     outcomes: dict[Verdict, TestOutcome] = {Verdict.SLOWER: "failed", Verdict.NOISY: "skipped"}
-    return outcomes.get(overall(map(verdict, settings)), "passed"), tuple(reasons)
+    return outcomes.get(worst, "passed"), tuple(reasons)
 
 
-def verdict(found: MeasuredSetting) -> Verdict:
-    """Return the verdict of a setting: A is slow if it had other threads than were asked.
+def judged_setting(found: MeasuredSetting) -> tuple[Verdict, list[str]]:
+    """Return the verdict of a setting, and what it rests on in words.
 
+    A is slower as well if it lacks a workload that B can run, or had other threads than were asked.
     If only B had, nobody can tell.
     """
-    others = other_threads(found)
-    if others or found.mean is None:
-        return Verdict.SLOWER if "A" in others else Verdict.NOISY
-    return found.mean.verdict
-
-
-def other_threads(found: MeasuredSetting) -> dict[str, str]:
-    """Return which of A and B ran with another number of threads than was asked, in words."""
-    asked, texts = found.setting.threads, {}
-    for side, report in zip("AB", found.last, strict=True):
+    if found.mean is None:
+        raise BuildPytorchError(f"{found.title}: A and B have no workload that both can run")
+    verdict, asked = found.mean.verdict, found.setting.threads
+    texts = [f"{verdict}, {interval(found.mean)}"]
+    for side, report in reversed([*zip("AB", found.last, strict=True)]):
         if asked and report.threads != asked:
             ran = f"{side} ran with {counted(report.threads, 'thread')} where {asked} were asked"
-            texts[side] = f"{ran}: OMP_NUM_THREADS is {report.asked or 'not set'} in its process"
-    return texts
+            why = f"OMP_NUM_THREADS is {report.asked or 'not set'} in its process"
+            texts.append(f"{ran}: {why}")
+            verdict = Verdict.SLOWER if side == "A" else Verdict.NOISY
+    a, b = found.last
+    for name in a.errors.keys() - b.errors.keys():
+        texts.append(f"A cannot run {name}: {a.errors[name]}")
+        verdict = Verdict.SLOWER
+    return verdict, texts
 
 
 def interval(estimate: Estimate) -> str:
@@ -197,7 +185,7 @@ def _measured(both: Sequence[ComparedBuild], setting: Setting, end: float) -> Me
         return measurement.measure(
             both,
             setting,
-            lambda build, setting: measurement.run_process(build, setting, at),
+            partial(measurement.run_process, on_wait=at),
             is_over=lambda: time.monotonic() >= end,
             on_round=on_round,
         )

@@ -1,16 +1,15 @@
 """Time workloads of a PyTorch in one process and print JSON on stdout: one half of a round.
 
-This file needs nothing beside it: run it with the Python whose torch is to be measured.
-
     python workloads.py [--device cpu|INDEX] [--workload NAME ...]
 
-Threads are those of the environment (OMP_NUM_THREADS and the like): a build decides itself what it
-makes of them. torch.utils.benchmark measures. On a CPU the fastest of its blocks counts, because
-other work on a machine only ever adds time, and the import is measured in CPU seconds for the same
-reason; on a GPU the median counts.
+Run it with the Python whose torch is to be measured; it needs nothing beside it. Threads are those
+of the environment (OMP_NUM_THREADS and the like): a build decides itself what it makes of them.
+
+torch.utils.benchmark measures. On a CPU the fastest of its blocks counts, because other work on a
+machine only ever adds time, and the import is measured in CPU seconds for the same reason; on a GPU
+the median counts.
 
 Exit code 0: the document is complete, and a workload that failed has its error; 2: wrong arguments.
-To add a workload, add a line to CPU or GPU.
 """
 
 from __future__ import annotations
@@ -54,6 +53,36 @@ def x(*shape: int, number: int = 1, dtype: str = "float32") -> Inputs:
     ]
 
 
+def images(*shape: int, dtype: str = "float32") -> Inputs:
+    """Return images of 64 channels, and filters."""
+    make, filters = x(*shape, dtype=dtype), x(64, 64, 3, 3, dtype=dtype)
+    return lambda t, device: make(t, device) + filters(t, device)
+
+
+def table(t: Any, device: str) -> list[Any]:
+    """Return numbers of rows, 512 times 64, and the table."""
+    return [t.randint(0, 50_000, (512, 64)), *x(50_000, 64)(t, device)]
+
+
+def encoder(t: Any, device: str) -> list[Any]:
+    """Return a layer of a transformer, and its input."""
+    layer = t.nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True)
+    return [layer, *x(2, 32, 128)(t, device)]
+
+
+def fp8(t: Any, device: str) -> list[Any]:
+    """Return two matrices in FP8, and their scale."""
+    return [*x(10240, 10240, number=2, dtype="float8_e4m3fn")(t, device), t.ones((), device=device)]
+
+
+def adamw(t: Any, device: str) -> list[Any]:
+    """Return an optimizer of eight weights, which it updates in one kernel."""
+    weights = [weight.requires_grad_() for weight in x(4096, 4096, number=8)(t, device)]
+    for weight in weights:
+        weight.grad = t.randn(4096, 4096, device=device)
+    return [t.optim.AdamW(weights, fused=True)]
+
+
 def mm(t: Any, a: Any, b: Any) -> Any:
     """Multiply two matrices."""
     return t.mm(a, b)
@@ -70,22 +99,9 @@ def mm_fp8(t: Any, a: Any, b: Any, one: Any) -> Any:
     return t._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=t.bfloat16)
 
 
-def fp8(t: Any, device: str) -> list[Any]:
-    """Return two matrices in FP8, and their scale."""
-    return [*x(10240, 10240, number=2, dtype="float8_e4m3fn")(t, device), t.ones((), device=device)]
-
-
 def conv2d(t: Any, y: Any, w: Any) -> Any:
     """Convolve images with 3 x 3 filters."""
     return t.nn.functional.conv2d(y, w, padding=1)
-
-
-def images(*shape: int, dtype: str = "float32") -> Inputs:
-    """Return images of 64 channels, and filters."""
-    return lambda t, device: [
-        *x(*shape, dtype=dtype)(t, device),
-        *x(64, 64, 3, 3, dtype=dtype)(t, device),
-    ]
 
 
 def attention(t: Any, q: Any, k: Any, v: Any) -> Any:
@@ -98,15 +114,9 @@ def layer_norm(t: Any, y: Any) -> Any:
     return t.nn.functional.layer_norm(y, y.shape[-1:])
 
 
-def table(t: Any, device: str) -> list[Any]:
-    """Return a table, and 512 times 64 of its rows."""
-    return [t.randint(0, 50_000, (512, 64)), *x(50_000, 64)(t, device)]
-
-
-def encoder(t: Any, device: str) -> list[Any]:
-    """Return a layer of a transformer, and its input."""
-    layer = t.nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True)
-    return [layer, *x(2, 32, 128)(t, device)]
+def embedding_bag(t: Any, rows: Any, w: Any) -> Any:
+    """Add up rows of a table."""
+    return t.nn.functional.embedding_bag(rows, w, mode="sum")
 
 
 def step(t: Any, layer: Any, y: Any) -> None:
@@ -123,60 +133,46 @@ def small_operations(t: Any, y: Any) -> Any:
     return z
 
 
-def adamw(t: Any, device: str) -> list[Any]:
-    """Return an optimizer of eight weights, which it updates in one kernel."""
-    weights = [each.requires_grad_() for each in x(4096, 4096, number=8)(t, device)]
-    for weight in weights:
-        weight.grad = t.randn(4096, 4096, device=device)
-    return [t.optim.AdamW(weights, fused=True)]
-
-
 def compiled(t: Any, y: Any) -> Any:
     """Compile a function and run it."""
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
     return t.compile(lambda z: t.softmax(t.tanh(z).mul(z), dim=1).sum())(y)
 
 
-CPU = (
-    Workload("matmul fp32 large", x(384, 384, number=2), mm),
-    Workload("matmul fp32 small", x(64, 64, number=2), mm),
-    Workload("matmul bf16 large", x(128, 128, number=2, dtype="bfloat16"), mm),
-    Workload("matmul bf16 small", x(64, 64, number=2, dtype="bfloat16"), mm),
-    Workload("batched matmul", x(64, 96, 96, number=2), lambda t, a, b: t.bmm(a, b)),
-    Workload("conv2d", images(2, 64, 28, 28), conv2d),
-    Workload("attention fp32", x(1, 4, 256, 64, number=3), attention),
-    Workload("attention bf16", x(1, 4, 256, 64, number=3, dtype="bfloat16"), attention),
-    Workload(
-        "element-wise",
-        x(200, 500),
-        lambda t, y: t.tanh(y).mul(t.exp(y)).add(t.sigmoid(y)).sum(),
+W, BF16, FP16 = Workload, "bfloat16", "float16"
+WORKLOADS = {
+    "cpu": (
+        W("matmul fp32 large", x(384, 384, number=2), mm),
+        W("matmul fp32 small", x(64, 64, number=2), mm),
+        W("matmul bf16 large", x(128, 128, number=2, dtype=BF16), mm),
+        W("matmul bf16 small", x(64, 64, number=2, dtype=BF16), mm),
+        W("batched matmul", x(64, 96, 96, number=2), lambda t, a, b: t.bmm(a, b)),
+        W("conv2d", images(2, 64, 28, 28), conv2d),
+        W("attention fp32", x(1, 4, 256, 64, number=3), attention),
+        W("attention bf16", x(1, 4, 256, 64, number=3, dtype=BF16), attention),
+        W("element-wise", x(200, 500), lambda t, y: (t.tanh(y) * t.exp(y) + t.sigmoid(y)).sum()),
+        W("softmax", x(512, 1024), lambda t, y: t.softmax(y, 1)),
+        W("layer norm", x(1024, 768), layer_norm),
+        W("embedding bag", table, embedding_bag),
+        W("FFT", x(256, 1000), lambda t, y: t.fft.fft(y)),
+        W("eigh", x(128, 128), lambda t, y: t.linalg.eigh(y + y.t())),
+        W("solve", x(256, 256, number=2), lambda t, a, b: t.linalg.solve(a, b[:, :16])),
+        W("encoder layer", encoder, step),
+        W("300 small operations", x(8), small_operations),
     ),
-    Workload("softmax", x(512, 1024), lambda t, y: t.softmax(y, 1)),
-    Workload("layer norm", x(1024, 768), layer_norm),
-    Workload(
-        "embedding bag",
-        table,
-        lambda t, rows, w: t.nn.functional.embedding_bag(rows, w, mode="sum"),
+    "gpu": (
+        W("matmul fp16", x(8192, 8192, number=2, dtype=FP16), mm),
+        W("matmul bf16", x(8192, 8192, number=2, dtype=BF16), mm),
+        W("matmul tf32", x(8192, 8192, number=2), mm_tf32),
+        W("matmul fp8", fp8, mm_fp8, capability=(8, 9)),
+        W("attention bf16", x(8, 16, 4096, 128, number=3, dtype=BF16), attention),
+        W("conv2d fp16", images(256, 64, 112, 112, dtype=FP16), conv2d),
+        W("layer norm", x(1 << 16, 8192), layer_norm),
+        W("fused optimizer step", adamw, lambda t, optimizer: optimizer.step()),
+        W("launch overhead", x(8), small_operations),
+        W("torch.compile", x(1024, 1024), compiled, once=True),
     ),
-    Workload("FFT", x(256, 1000), lambda t, y: t.fft.fft(y)),
-    Workload("eigh", x(128, 128), lambda t, y: t.linalg.eigh(y.add(y.t()))),
-    Workload("solve", x(256, 256, number=2), lambda t, a, b: t.linalg.solve(a, b[:, :16])),
-    Workload("encoder layer", encoder, step),
-    Workload("300 small operations", x(8), small_operations),
-)
-GPU = (
-    Workload("matmul fp16", x(8192, 8192, number=2, dtype="float16"), mm),
-    Workload("matmul bf16", x(8192, 8192, number=2, dtype="bfloat16"), mm),
-    Workload("matmul tf32", x(8192, 8192, number=2), mm_tf32),
-    Workload("matmul fp8", fp8, mm_fp8, capability=(8, 9)),
-    Workload("attention bf16", x(8, 16, 4096, 128, number=3, dtype="bfloat16"), attention),
-    Workload("conv2d fp16", images(256, 64, 112, 112, dtype="float16"), conv2d),
-    Workload("layer norm", x(1 << 16, 8192), layer_norm),
-    Workload("fused optimizer step", adamw, lambda t, optimizer: optimizer.step()),
-    Workload("launch overhead", x(8), small_operations),
-    Workload("torch.compile", x(1024, 1024), compiled, once=True),
-)
-WORKLOADS = {"cpu": CPU, "gpu": GPU}
+}
 STARTS = {"cpu": "import torch", "gpu": "import to first kernel"}
 """The workload that every process measures when it starts."""
 
@@ -186,8 +182,8 @@ def names(kind: str) -> list[str]:
     return [STARTS[kind], *(workload.name for workload in WORKLOADS[kind])]
 
 
-def seconds_of(torch: Any, device: str, workload: Workload) -> float:
-    """Return the seconds of one call. Raises what torch raises."""
+def seconds_of(torch: Any, timer: Any, device: str, workload: Workload) -> float:
+    """Return the seconds of one call, by PyTorch's class Timer. Raises what torch raises."""
     if device != "cpu" and torch.cuda.get_device_capability(device) < workload.capability:
         raise RuntimeError("needs a newer GPU")
     torch.manual_seed(0)
@@ -199,20 +195,17 @@ def seconds_of(torch: Any, device: str, workload: Workload) -> float:
             workload.call(torch, *inputs)
             torch.cuda.synchronize()
             return time.perf_counter() - began
-        timer = importlib.import_module("torch.utils.benchmark").Timer(
-            "call(torch, *inputs)",
-            globals={"call": workload.call, "torch": torch, "inputs": inputs},
-            num_threads=torch.get_num_threads(),
-        )
+        variables = {"call": workload.call, "torch": torch, "inputs": inputs}
+        threads = torch.get_num_threads()
+        timed = timer("call(torch, *inputs)", globals=variables, num_threads=threads)
         if device != "cpu":
-            times = timer.blocked_autorange(min_run_time=SECONDS).times
-            return float(statistics.median(times))
-        timer.timeit(1)
-        calls = max(1, round(SHORTEST / max(timer.timeit(1).mean, 1e-9)))
+            return float(statistics.median(timed.blocked_autorange(min_run_time=SECONDS).times))
+        timed.timeit(1)
+        calls = max(1, round(SHORTEST / max(timed.timeit(1).mean, 1e-9)))
         seconds: list[float] = []
         end = time.perf_counter() + SECONDS
         while not seconds or time.perf_counter() < end:
-            seconds.append(timer.timeit(calls).mean)
+            seconds.append(timed.timeit(calls).mean)
         return min(seconds)
 
 
@@ -235,13 +228,14 @@ def document(device: str, wanted: list[str]) -> dict[str, Any]:
             seconds = time.perf_counter() - began
             found["gpu"] = torch.cuda.get_device_name(name)
         found["threads"] = torch.get_num_threads()
+        timer = importlib.import_module("torch.utils.benchmark").Timer  # which imports setuptools
     except BaseException as error:  # a broken torch may raise anything
         return {**found, "error": one_line(error)}
     found |= {"asked": os.environ.get("OMP_NUM_THREADS", ""), "seconds": {STARTS[kind]: seconds}}
     for workload in WORKLOADS[kind]:
         if not wanted or workload.name in wanted:
             try:
-                found["seconds"][workload.name] = seconds_of(torch, name, workload)
+                found["seconds"][workload.name] = seconds_of(torch, timer, name, workload)
             except Exception as error:
                 found["errors"][workload.name] = one_line(error)
     return found

@@ -93,12 +93,13 @@ def _show(screen: Screen, result: Comparison) -> None:
 def _show_setting(screen: Screen, found: MeasuredSetting) -> None:
     """Print how often one setting was measured, and the workloads that differ most."""
     from build_pytorch.base.console import counted
+    from build_pytorch.compare.comparison import interval
 
     counts = [counted(len(found.rounds), "round"), counted(len(found.workloads), "workload")]
     screen.fold(f"{found.title}, ", f"{', '.join(counts)}; the largest differences:", "bold")
     by_difference = sorted(found.workloads.items(), key=lambda item: -abs(item[1].ratio - 1))
     for name, estimate in by_difference[:_SHOWN]:
-        limits = f"{estimate.ratio:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
+        limits = interval(estimate)
         verdict = screen.paint(estimate.verdict, _COLOURS.get(estimate.verdict, ""))
         screen.line(f"  {name:<23}  {limits:<21}  {verdict}")
     for name, why in found.missing.items():
