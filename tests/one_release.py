@@ -37,9 +37,9 @@ def written_out(text: str) -> str:
     if len(matrix.releases) == 1:  # other names are those of its versions
         for name, value in {"torch": "210", "python": "313", "cuda": "13_0"}.items():
             blocks[0] = blocks[0].replace(f"{{{name}}}", value)
-        facts = {key: known["cuda"]["13.0"][key] for key in ("driver", "source", "checked")}
-        place = ("release", "cuda13_0", "cuda")
-        blocks = [matrix_editor.with_values(blocks[0], {(*place, k): v for k, v in facts.items()})]
+        place = ("release", "cuda13_0", "cuda", "driver")
+        driver = known["cuda"]["13.0"]["driver"]
+        blocks = [matrix_editor.with_values(blocks[0], {place: driver})]
     rows_of: dict[str, Iterable[str]]
     rows_of = {"pin": matrix.pins, "gpu": matrix.gpus, "cpu": matrix.cpus}
     for kind, rows in rows_of.items():

@@ -105,8 +105,8 @@ def test_a_second_move_has_nothing_to_do(wanted: dict[str, str]) -> None:
 @pytest.mark.parametrize("beside", ["", "next"])
 def test_a_companion_without_a_version_is_left_out(beside: str) -> None:
     move = Moved(ONE, "cuda13_0", beside=beside, torch="2.7.0")
-    assert move.release.companion.packages == {}
-    assert bool(move.new.releases["cuda13_0"].companion.packages) is bool(beside)
+    assert move.release.companions == {}
+    assert bool(move.new.releases["cuda13_0"].companions) is bool(beside)
     assert "torchaudio is left out: no version for PyTorch 2.7.0 is known" in move.todo
     assert ('companion.torchaudio = "none"' in move.text) is bool(beside)
     assert "# Hand-written files from before" in move.text  # the comment of the next table

@@ -12,7 +12,7 @@ from conftest import ONE, PROJECT, WHOLE, Project, needs_nix
 from world import World
 
 from build_pytorch.base import paths
-from build_pytorch.base.errors import BuildPytorchError, MatrixError
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.matrix import matrix_reader, source_tables
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select, select_packages
@@ -29,12 +29,6 @@ def companion(matrix: Matrix, id_: str) -> Package:
     return next(package for package in matrix.companions if package.id == id_)
 
 
-def wrong(text: str) -> str:
-    with pytest.raises(MatrixError) as caught:
-        matrix_reader.parse(text)
-    return str(caught.value)
-
-
 def without(text: str, *tables: str) -> str:
     """A matrix without some tables, with the comments before them."""
     for table in tables:
@@ -47,7 +41,7 @@ def without(text: str, *tables: str) -> str:
 
 def test_each_variant_has_each_companion_of_its_release() -> None:
     matrix = matrix_reader.parse(WHOLE)
-    number = sum(bool(variant.release.companion.packages) for variant in matrix.variants)
+    number = sum(bool(variant.release.companions) for variant in matrix.variants)
     assert number > 90
     assert Counter(package.name for package in matrix.companions) == {
         "torchvision": number,
@@ -75,22 +69,6 @@ def test_the_default_folder_is_below_the_environment_of_the_release() -> None:
     matrix = matrix_reader.parse(without(ONE, VISION, AUDIO))
     assert not matrix.companions
     assert "companions/.flox/pkgs" in matrix.folders
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "what"),
-    [
-        ('rev = "v0.25.0"', 'rev = "v0.24.1"', "the tag of torchvision.version"),
-        ('rev = "v0.25.0"', "", "companion.torchvision.rev: missing"),
-        ('rev = "v0.25.0"', 'rev = "main"', "never a branch"),
-        ('repo = "vision"', 'repo = "vision"\nsource = "nixpkgs"', "the torch 2.9.1 of the pin"),
-        ('repo = "vision"', 'repo = "vision"\nunknown = 1', "unknown"),
-        ("sha256-oktJHcT6T4f58pUO+HSBpbyS1ISH3zDlTsXQh6PcMy4=", f"sha256-{'A' * 43}=", "fake hash"),
-    ],
-)
-def test_a_source_that_cannot_be_right_is_refused(old: str, new: str, what: str) -> None:
-    assert old in ONE
-    assert what in wrong(ONE.replace(old, new, 1))
 
 
 def test_patterns_name_variants_first_and_companions_else(matrix: Matrix) -> None:

@@ -312,7 +312,7 @@ WRONG = [
     (GOOD.replace(b'"index": 0', b'"index": -1'), ["gpus[0].index: found -1"]),
     (GOOD.replace(b'"notes": []', b'"notes": ["\\u001b[2J"]'), ["notes[0]: found"]),
     (GOOD.replace(b"}", b"", 1), ["not JSON ("]),
-    (b"[]", ["top level: found []; allowed: an object"]),
+    (b"[]", ["top level: found []; allowed: a table of keys"]),
     (b"[" * 100_000, ["not JSON (nested too deeply); write one with"]),
     (b'{"cpu": [], "gpus": {}}', ["platform: missing", "cpu: found []", "gpus: found {}"]),
     (TWO.replace(b'x": 1', b'x": 0'), ["gpus[1].index: found 0 twice"]),

@@ -42,8 +42,8 @@ from build_pytorch.generate import docs
 from build_pytorch.hardware import saved_machines
 from build_pytorch.hardware.choose import choose
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.hashed_sources import FAKE
 from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.tables import FAKE
 from build_pytorch.nix.quoting import to_sri
 from build_pytorch.results import package_state
 from build_pytorch.results.ledger import FILE

@@ -139,4 +139,3 @@ def test_nothing_in_the_pin_is_called_confirmed(newest: Matrix) -> None:
     assert pin.unconfirmed
     assert pin.facts
     assert pin.facts.unconfirmed
-    assert pin.facts.triton == ""  # not known

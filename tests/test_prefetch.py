@@ -24,9 +24,9 @@ from msgspec import structs
 from build_pytorch.base.errors import BuildPytorchError, MatrixError, ToolError
 from build_pytorch.base.process import ProcessResult
 from build_pytorch.matrix import matrix_editor, matrix_reader
-from build_pytorch.matrix.hashed_sources import FAKE
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.source_tables import PinFacts
+from build_pytorch.matrix.tables import FAKE
 from build_pytorch.nix import quoting
 from build_pytorch.nix.log_format import HashMismatch, hash_mismatches
 from build_pytorch.sources import pin_facts

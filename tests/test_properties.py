@@ -113,7 +113,6 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
         "reason": draw(TEXTS),
         "name": "fix.patch",
         "url": "https://example.org/fix.patch",
-        "fetcher": "fetchpatch",
         "hash": draw(SRI.filter(lambda drawn: drawn != release["torch"].get("hash"))),
         "hash_of": "https://example.org/fix.patch",
     }

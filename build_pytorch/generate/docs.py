@@ -116,7 +116,7 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
     release = matrix.releases[name]
     variants = matrix.of_release(name)
     cuda = f"on CUDA {release.cuda.version}" if release.cuda else "without CUDA"
-    companions = release.companion.packages.items()
+    companions = release.companions.items()
     return {
         **msgspec.structs.asdict(release),
         "name": name,

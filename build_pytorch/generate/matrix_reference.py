@@ -15,7 +15,7 @@ import msgspec
 
 from build_pytorch.base import digest
 from build_pytorch.generate.recipes import render_file
-from build_pytorch.matrix import known_hardware, release_consistency, source_tables, tables
+from build_pytorch.matrix import inheritance, known_hardware, source_tables, tables
 from build_pytorch.matrix.field_types import allowed
 
 _STRUCT: Final = re.compile(r'(?ms)^class (\w+)\((\w+).*?"""(.*?)"""(.*?)(?=^\S|\Z)')
@@ -52,7 +52,7 @@ def schema() -> str:
     names = list(definitions["Names"]["properties"].values())
     release, group = definitions["Release"]["properties"], definitions["Group"]["properties"]
     for value in (*names, release["folder"], release["catalog"], group["folder"]["anyOf"][0]):
-        value["pattern"] = f"(?:{value['pattern']})|(?:{release_consistency.PLACEHOLDER})"
+        value["pattern"] = f"(?:{value['pattern']})|(?:{inheritance.PLACEHOLDER})"
     known = known_hardware.load()
     for key, names in {"gpu": list(known.gpu), "cpu": list(known.cpu)}.items():
         for table in ("Group", "Condition"):
@@ -100,11 +100,11 @@ def _collect(
     """Add the headers of a table and of those in it to the headers of each definition."""
     found.setdefault(name, []).append(header)
     for key, value in definitions[name]["properties"].items():
-        choices = value.get("anyOf", [value])
+        row = value.get("additionalProperties", {})
         for form, holder in (
-            *(("table", choice) for choice in choices),
+            *(("table", choice) for choice in value.get("anyOf", [value])),
             ("array", value.get("items", {})),
-            ("map", value.get("additionalProperties", {})),
+            *(("map", choice) for choice in row.get("anyOf", [row])),
         ):
             if "$ref" in holder:
                 child = f"{path}.{key}".lstrip(".") + (".NAME" if form == "map" else "")

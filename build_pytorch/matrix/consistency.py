@@ -1,29 +1,35 @@
 """Values of matrix.toml that depend on each other, and names that two packages share.
 
-Each function yields the path of a wrong value, with the value found and the values allowed.
+Most rules are rows: the path of a value, whether it is wrong, what was found, what is allowed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
+from build_pytorch.base import paths
 from build_pytorch.base.errors import near_miss
-from build_pytorch.base.versions import numbers, order
-from build_pytorch.matrix import known_hardware, release_consistency, rules
-from build_pytorch.matrix.compatibility import required_cpu_flags
+from build_pytorch.base.versions import digits, minor_version, numbers, order, underscored
+from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.compatibility import compiles, cuda_window, required_cpu_flags
 from build_pytorch.matrix.field_types import Fault, Trail, listed, quoted, wrong
-from build_pytorch.matrix.hashed_sources import FAKE, sources
-from build_pytorch.matrix.model import Package, Variant
-from build_pytorch.matrix.release_consistency import is_for_recipes
+from build_pytorch.matrix.model import Package
+from build_pytorch.matrix.source_tables import PackageSource, Pin, TorchSource, known_companions
 from build_pytorch.matrix.tables import (
-    Condition,
+    FAKE,
     CpuIsa,
     GpuArchitecture,
+    Group,
     MatrixFile,
     Release,
+    companion_folder_of,
+    sources,
 )
+
+Row = tuple[Trail, bool, str, str]
+"""The path of a value, whether it is wrong, what was found, and what is allowed."""
 
 _NEW_GPU: Final = ('family = "NAME"', 'hosts.x86_64-linux = ["PRODUCT"]', 'first_cuda = "13.0"')
 _NEW_ISA: Final = (
@@ -34,20 +40,32 @@ _NEW_ISA: Final = (
 )
 _MOST_VARIANTS: Final = 10_000
 """Maximum number of variants of a matrix: lists multiply."""
+_LEAST_JOB_MEMORY: Final = 1
+"""GiB of one compile job; measured on PyTorch 2.6 with CUDA 13."""
+_LAST_SETUP_PY: Final = "20260720"
+_SCIKIT_BUILD: Final = "2.14"
+"""The day on which setup.py left PyTorch's main (pytorch pull request 189758), and the first
+version that scikit-build-core builds."""
+_OF_GITHUB: Final = ("owner", "repo", "rev", "hash", "hash_of")
 
 
-def _below(place: Trail, faults: Iterable[Fault]) -> Iterator[Fault]:
-    for trail, what in faults:
-        yield (*place, *trail), what
+def _faults(rows: Iterable[Row], *place: str | int) -> Iterator[Fault]:
+    """Yield the wrong ones of rows; their paths begin below a place."""
+    for trail, is_wrong, found, allowed in rows:
+        if is_wrong:
+            yield (*place, *trail), wrong(found, allowed)
+
+
+# --- names of other tables ---
 
 
 def unknown_keys(spec: MatrixFile) -> Iterator[Fault]:
-    """Yield keys of tables and ids of rules that the file does not have."""
+    """Yield keys of tables that the file does not have and nobody knows."""
     for trail, key, known in _references(spec):
         if key not in known:
             hint = near_miss(key, known)
-            if trail[-2] == "gpu" and (digits := re.fullmatch("sm([3-9]|1[0-9])([0-9])", key)):
-                hint = _table(f"gpu.{key}", f'capability = "{digits[1]}.{digits[2]}"', *_NEW_GPU)
+            if trail[-2] == "gpu" and (code := re.fullmatch("sm([3-9]|1[0-9])([0-9])", key)):
+                hint = _table(f"gpu.{key}", f'capability = "{code[1]}.{code[2]}"', *_NEW_GPU)
             elif trail[-2] == "cpu" and not hint:
                 hint = _table(f"cpu.{key}", *_NEW_ISA)
             yield trail, f"{wrong(quoted(key), listed(known))}{hint}"
@@ -60,134 +78,215 @@ def _table(header: str, *lines: str) -> str:
 
 def _references(spec: MatrixFile) -> Iterator[tuple[Trail, str, Collection[str]]]:
     """Yield the place of each key of another table, and the keys that there are."""
-    tables: dict[str, Collection[str]] = {"gpu": spec.gpu, "cpu": spec.cpu, "pin": spec.pin}
+    lists: list[tuple[Trail, tuple[str, ...], Collection[str]]] = []
     for index, rule in enumerate(spec.rule):
-        for field in ("when", "until"):
-            for kind, known in tables.items():
-                for position, key in enumerate(getattr(getattr(rule, field), kind, ())):
-                    yield ("rule", index, field, kind, position), key, known
-        for position, key in enumerate(rule.effect.patches):
-            yield ("rule", index, "effect", "patches", position), key, spec.patch
-    for name, release in spec.release.items():
-        for trail, key, known in _references_of(release, tables):
-            yield ("release", name, *trail), key, known
+        place: Trail = ("rule", index)
+        lists.append(((*place, "effect", "patches"), rule.effect.patches, spec.patch))
+        for name, condition in (("when", rule.when), ("until", rule.until)):
+            if condition:
+                lists.append(((*place, name, "gpu"), condition.gpu, spec.gpu))
+                lists.append(((*place, name, "cpu"), condition.cpu, spec.cpu))
+    for key, release in spec.release.items():
+        yield ("release", key, "nixpkgs", "pin"), release.nixpkgs.pin, spec.pin
+        for name in release.companion:
+            yield ("release", key, "companion", name), name, known_companions()
+        for index, group in enumerate(release.group):
+            place = ("release", key, "group", index)
+            lists.append(((*place, "gpu"), group.gpu, spec.gpu))
+            lists.append(((*place, "cpu"), group.cpu, spec.cpu))
+    for trail, keys, known in lists:
+        yield from (((*trail, index), key, known) for index, key in enumerate(keys))
 
 
-def _references_of(
-    release: Release, tables: Mapping[str, Collection[str]]
-) -> Iterator[tuple[Trail, str, Collection[str]]]:
-    yield ("nixpkgs", "pin"), release.nixpkgs.pin, tables["pin"]
-    for index, group in enumerate(release.group):
-        for kind in ("gpu", "cpu"):
-            for position, key in enumerate(getattr(group, kind)):
-                yield ("group", index, kind, position), key, tables[kind]
+# --- values that contradict each other ---
 
 
 def contradictions(spec: MatrixFile) -> Iterator[Fault]:
     """Yield contradictions inside the tables of a file that has all keys that it names."""
     for key, gpu in spec.gpu.items():
-        yield from _below(("gpu", key), _gpu(key, gpu))
+        yield from _faults(_gpu(key, gpu), "gpu", key)
     for key, cpu in spec.cpu.items():
-        if missing := [flag for flag in required_cpu_flags(cpu.flags) if flag not in cpu.cpuinfo]:
-            allowed = f"also {', '.join(missing)}: its flags need them, or a CPU stops (SIGILL)"
-            yield ("cpu", key, "cpuinfo"), wrong(quoted(list(cpu.cpuinfo)), allowed)
-        yield from _below(("cpu", key), _alias(spec, cpu))
-    yield from _levels(spec)
-    yield from _pins(spec)
-    yield from _rules(spec)
-    yield from _codegen_rules(spec)
-    sizes = [(len(g.gpu) or 1) * len(g.cpu) for r in spec.release.values() for g in r.group]
-    if sum(sizes) > _MOST_VARIANTS:
-        yield ("release",), wrong(f"{sum(sizes)} variants", f"{_MOST_VARIANTS} at most")
+        yield from _faults(_cpu(spec, key, cpu), "cpu", key)
+    ids = [rule.id for rule in spec.rule]
+    for index, id_ in enumerate(ids):
+        row = (("id",), id_ in ids[:index], f"{quoted(id_)} twice", "each id once")
+        yield from _faults([row], "rule", index)
+    groups = [group for release in spec.release.values() for group in release.group]
+    size = sum((len(group.gpu) or 1) * len(group.cpu) for group in groups)
+    if size > _MOST_VARIANTS:
+        yield ("release",), wrong(f"{size} variants", f"{_MOST_VARIANTS} at most")
     for name, release in spec.release.items():
-        yield from _below(("release", name), release_consistency.contradictions(spec, release))
+        pin = spec.pin[release.nixpkgs.pin]
+        yield from _faults(_release(release, pin), "release", name)
+        for place, source in release.sources.items():
+            yield from _faults(_source(release, pin, source, place[-1]), "release", name, *place)
+        for index, group in enumerate(release.group):
+            rows = (*_group(release, group), *_members(spec, release, group))
+            yield from _faults(rows, "release", name, "group", index)
+    yield from _faults(_folders(spec))
 
 
-def _gpu(key: str, gpu: GpuArchitecture) -> Iterator[Fault]:
-    """The key has the digits of the capability; codegen_base is of its major version."""
-    if key != f"sm{gpu.code}":
-        yield ("capability",), wrong(quoted(gpu.capability), f"the same digits with a dot as {key}")
-    if gpu.codegen_base and numbers(gpu.codegen_base)[0] != numbers(gpu.capability)[0]:
-        allowed = f"a capability of the major version of {gpu.capability}"
-        yield ("codegen_base",), wrong(quoted(gpu.codegen_base), allowed)
-    known = known_hardware.of_capability(gpu.capability) or gpu
+def _gpu(key: str, gpu: GpuArchitecture) -> Iterator[Row]:
+    """The key has the digits of the capability; the facts fit those that are known."""
+    own = gpu.capability
+    yield (
+        ("capability",),
+        key != f"sm{gpu.code}",
+        quoted(own),
+        f"the same digits with a dot as {key}",
+    )
+    known = known_hardware.of_capability(own) or gpu
     for field in ("first_cuda", "driver"):
-        least, own = getattr(known, field), getattr(gpu, field)
-        if least and own and order(own) < order(least):
-            yield (field,), wrong(quoted(own), f"{least} or newer, as {gpu.capability} needs")
-    if known.last_cuda and order(gpu.last_cuda or "99") > order(known.last_cuda):
-        found = quoted(gpu.last_cuda or "")
-        yield ("last_cuda",), wrong(found, f"{known.last_cuda} or older for {gpu.capability}")
+        least, value = getattr(known, field), getattr(gpu, field)
+        is_older = bool(least and value and order(value) < order(least))
+        yield (field,), is_older, quoted(value), f"{least} or newer, as {own} needs"
+    last = known.last_cuda
+    is_newer = last is not None and order(gpu.last_cuda or "99") > order(last)
+    yield ("last_cuda",), is_newer, quoted(gpu.last_cuda), f"{last} or older for {own}"
 
 
-def _alias(spec: MatrixFile, cpu: CpuIsa) -> Iterator[Fault]:
-    """An ISA stands for another one that runs wherever that one does, and only with evidence."""
-    if not cpu.same_as:
-        return
-    if not cpu.evidence:
+def _cpu(spec: MatrixFile, key: str, cpu: CpuIsa) -> Iterator[Row]:
+    """The flags of /proc/cpuinfo cover those of the compiler, and levels order the ISAs."""
+    missing = [flag for flag in required_cpu_flags(cpu.flags) if flag not in cpu.cpuinfo]
+    allowed = f"also {', '.join(missing)}: its flags need them, or a CPU stops (SIGILL)"
+    yield ("cpuinfo",), bool(missing), quoted(list(cpu.cpuinfo)), allowed
+    if cpu.same_as:
         allowed = "only with `evidence`: `invoke compare A --against B` prints it"
-        yield ("same_as",), wrong(quoted(cpu.same_as), allowed)
-    other = spec.cpu.get(cpu.same_as)
-    of_lower = other and other.platform == cpu.platform and other.level < cpu.level
-    if not of_lower or (other and other.same_as):
+        yield ("same_as",), not cpu.evidence, quoted(cpu.same_as), allowed
+        lower = spec.cpu.get(cpu.same_as, cpu)
+        fits = lower.platform == cpu.platform and lower.level < cpu.level and not lower.same_as
         allowed = f"an ISA of {cpu.platform} of a lower level, which is the same as no other one"
-        yield ("same_as",), wrong(quoted(cpu.same_as), allowed)
+        yield ("same_as",), not fits, quoted(cpu.same_as), allowed
+    for other, less in spec.cpu.items():
+        if other == key or less.platform != cpu.platform:
+            continue
+        found = f"{cpu.level}, the level of {other}"
+        is_first = list(spec.cpu).index(key) < list(spec.cpu).index(other)
+        is_same = less.level == cpu.level and not is_first
+        yield ("level",), is_same, found, f"one that no other ISA of {cpu.platform} has"
+        is_lower = set(less.cpuinfo) < set(cpu.cpuinfo) and less.level > cpu.level
+        reason = "as every CPU that has this one has that one"
+        allowed = f"more than {less.level}, the level of {other}, {reason}"
+        yield ("level",), is_lower, str(cpu.level), allowed
 
 
-def _levels(spec: MatrixFile) -> Iterator[Fault]:
-    """Levels are unique in a platform; an ISA that requires more flags has a higher one.
-
-    Only Darwin has an ISA without flags.
-    """
-    taken: dict[tuple[str, int], str] = {}
-    for key, cpu in spec.cpu.items():
-        for field in ("flags", "cpuinfo"):
-            if not getattr(cpu, field) and not cpu.platform.endswith("-darwin"):
-                yield ("cpu", key, field), wrong("[]", "a list with at least one element")
-        at: Trail = ("cpu", key, "level")
-        other = taken.setdefault((cpu.platform, cpu.level), key)
-        if other != key:
-            found = f"{cpu.level}, the level of {other}"
-            yield at, wrong(found, f"one that no other ISA of {cpu.platform} has")
-        for below, less in spec.cpu.items():
-            requires_less = less.platform == cpu.platform and set(less.cpuinfo) < set(cpu.cpuinfo)
-            if requires_less and less.level >= cpu.level:
-                reason = "as every CPU that has this one has that one"
-                allowed = f"more than {less.level}, the level of {below}, {reason}"
-                yield at, wrong(str(cpu.level), allowed)
-
-
-def _pins(spec: MatrixFile) -> Iterator[Fault]:
-    """Hashes are those of real sources; each revision of nixpkgs has one set of facts."""
-    for source in sources(spec.release, spec.pin, spec.patch, {}):
-        if source.hash == FAKE:
-            yield source.trail, wrong("a fake hash", "the hash of the real source")
-    revisions: dict[str, str] = {}
-    for key, pin in spec.pin.items():
-        first = revisions.setdefault(pin.rev, key)
-        if first != key:
-            found = f"the revision of pin.{first}"
-            yield ("pin", key, "rev"), wrong(found, "each revision once, with one set of facts")
+def _release(release: Release, pin: Pin) -> Iterator[Row]:
+    """The pin has what the release is made of, and names have its versions."""
+    torch, cuda, build, key = release.torch, release.cuda, release.build, release.nixpkgs.pin
+    is_retired = pin.rev in release.nixpkgs.retired
+    found = f"{quoted(key)}, whose revision nixpkgs.retired lists"
+    yield ("nixpkgs", "pin"), is_retired, found, "any other pin"
+    is_low = build.job_memory < _LEAST_JOB_MEMORY and any(it.gpu for it in release.group)
+    allowed = f"{_LEAST_JOB_MEMORY} or more: a CUDA file takes 0.6 to 4.7 GiB"
+    yield ("build", "job_memory"), is_low, f"{build.job_memory} for GPU variants", allowed
+    notes = release.notes or ""
+    is_generated = notes.startswith("docs/reference/")
+    yield ("notes",), is_generated, quoted(notes), "a page that is not generated as a whole"
+    if cuda:
+        sets = [name for name, version in pin.cuda.items() if version == cuda.version]
+        known = " or ".join(sets) or f"a package set of pin.{key}.cuda"
+        is_missing = cuda.package_set not in sets
+        found = f"{quoted(cuda.package_set)} for CUDA {cuda.version}"
+        yield ("cuda", "package_set"), is_missing, found, known
+        major = f"{numbers(cuda.version)[0]}."  # any version of it runs on the driver of the first
+        drivers = [it.driver for v, it in known_hardware.load().cuda.items() if v.startswith(major)]
+        least = min(drivers, key=order, default="")
+        is_old = order(cuda.driver) < order(least)
+        allowed = f"{least} or newer for CUDA {cuda.version}"
+        yield ("cuda", "driver"), is_old, quoted(cuda.driver), allowed
+    python = f"python{digits(release.python.version)}"
+    tokens = [("pname", digits(minor_version(torch.version))), ("gpu", python), ("cpu", python)]
+    tokens += [("gpu", f"cuda{underscored(cuda.version)}")] if cuda else []
+    for field, token in tokens:
+        value: str = getattr(release.names, field)
+        allowed = f'a name with "{token}", from the release\'s versions'
+        yield ("names", field), token not in value, quoted(value), allowed
 
 
-def shared_hashes(spec: MatrixFile) -> Iterator[Fault]:
-    """Yield hashes that are those of another repository or of another revision.
+def _source(release: Release, pin: Pin, source: PackageSource, name: str) -> Iterator[Row]:
+    """A source is that of the pin, or complete and of its version."""
+    torch, version, rev = release.torch, source.version, source.rev
+    if source.is_of_pin:
+        given = [field for field in _OF_GITHUB if getattr(source, field)]
+        found = f'"nixpkgs" with {" and ".join(given)}'
+        yield ("source",), bool(given), found, '"github", or without them'
+        found = f'"nixpkgs", which belongs to the torch {pin.torch} of the pin'
+        is_wrong = torch.version != pin.torch
+        if source is torch:
+            allowed = f'"{pin.torch}", the torch of pin.{release.nixpkgs.pin}, or source "github"'
+            yield ("version",), is_wrong, quoted(version), allowed
+        elif not torch.is_of_pin:
+            yield ("source",), is_wrong, found, f'"github" for {torch.version}'
+        return
+    for field in ("owner", "repo", "rev"):
+        yield (field,), not getattr(source, field), "nothing", "a value, as the source is GitHub"
+    is_other = rev.startswith("v") and rev != f"v{version}"
+    allowed = f'"v{version}", the tag of {name}.version, or 40 hex digits'
+    yield ("rev",), is_other, quoted(rev), allowed
+    if isinstance(source, TorchSource):
+        allowed = "true: PyTorch does not compile without its submodules"
+        yield ("submodules",), not source.submodules, "false", allowed
+        is_newer = source.nightly_day > _LAST_SETUP_PY and order(pin.torch) < order(_SCIKIT_BUILD)
+        found = f"{quoted(version)}, which has no setup.py: nixpkgs {pin.torch} builds with it"
+        allowed = f"a day up to {_LAST_SETUP_PY}, or a pin with torch {_SCIKIT_BUILD} or newer"
+        yield ("version",), is_newer, found, allowed
 
-    One whose revision did not follow is left to verification, and to `invoke prefetch`.
-    """
-    of = {known.hash: (known.repository, known.rev) for known in known_hardware.load().source}
-    for source in sources(spec.release, spec.pin, spec.patch, {}):
-        fetched = (source.table.address, source.taken_for)
-        address, revision = of.setdefault(source.hash, fetched)
-        is_same = (_name(address), revision) == (_name(fetched[0]), fetched[1])
-        if source.hash and source.recorded == source.taken_for and not is_same:
-            found = f"{quoted(source.hash)}, the hash of {address} {revision}"
-            yield source.trail, wrong(found, "a hash of its own; `invoke prefetch` takes it")
+
+def _group(release: Release, group: Group) -> Iterator[Row]:
+    """A group has what its kind and its BLAS need."""
+    kind, platform = group.kind, group.platform
+    is_gpu = kind == "gpu"
+    yield (), is_gpu and not group.gpu, 'kind "gpu" without gpu', "a list of GPU architectures"
+    no_cuda = is_gpu and release.cuda is None
+    yield (), no_cuda, "a GPU group", "only in a release that has a cuda table"
+    yield ("gpu",), bool(group.gpu) and not is_gpu, "a list", f'with kind "{kind}" no gpu at all'
+    is_other = (kind == "mps") != platform.endswith("-darwin")
+    yield ("platform",), is_other, quoted(platform), 'aarch64-darwin with kind "mps" and only then'
+    is_mkl, is_free = group.blas == "mkl", "allowUnfree" not in release.nixpkgs.config
+    allowed = f'"openblas" on {platform}: MKL is for x86-64'
+    yield ("blas",), is_mkl and platform != "x86_64-linux", '"mkl"', allowed
+    allowed = '"mkl" with allowUnfree in nixpkgs.config: MKL is not free'
+    yield ("blas",), is_mkl and is_free, '"mkl"', allowed
 
 
-def _name(address: str) -> str:
-    """Return the last part of an address: a fork has the name of its repository."""
-    return address.rpartition("/")[2]
+def _members(spec: MatrixFile, release: Release, group: Group) -> Iterator[Row]:
+    """The CUDA compiles for the architectures of a group; its ISAs are of its platform."""
+    for index, key in enumerate(group.gpu):
+        cuda, gpu = release.cuda, spec.gpu[key]
+        found = f"{quoted(key)} with CUDA {cuda.version if cuda else ''}"
+        is_wrong = cuda is not None and not compiles(cuda, gpu)
+        yield ("gpu", index), is_wrong, found, f"CUDA {cuda_window(gpu)}"
+    for index, key in enumerate(group.cpu):
+        cpu = spec.cpu[key]
+        is_lacking = release.build.require_builder_feature and not cpu.builder_feature
+        allowed = "ISAs with one, as build.require_builder_feature is true"
+        found = f"{quoted(key)}, which has no builder_feature"
+        yield ("cpu", index), is_lacking, found, allowed
+        found = f"{quoted(key)}, which is for {cpu.platform}"
+        is_other = cpu.platform != group.platform
+        yield ("cpu", index), is_other, found, f"CPU ISAs of {group.platform}"
+
+
+def _folders(spec: MatrixFile) -> Iterator[Row]:
+    """Folders are for recipes, and none is in another: Flox takes all files below a folder."""
+    own: list[tuple[Trail, str]] = []
+    for name, release in spec.release.items():
+        own.append((("release", name, "folder"), release.folder))
+        for index, group in enumerate(release.group):
+            if group.folder:
+                own.append((("release", name, "group", index, "folder"), group.folder))
+    places = own + [(place, companion_folder_of(folder)) for place, folder in own]
+    for place, folder in places:
+        parts = folder.split("/")
+        is_file = folder.endswith((".toml", ".nix", ".py", ".md"))
+        is_ours = ".git" in parts or parts[0] in paths.OWN_FOLDERS
+        yield place, is_file or is_ours, quoted(folder), "a folder of recipes"
+        outer = next((it for _, it in places if folder.startswith(f"{it}/")), "")
+        found = f"{quoted(folder)}, which is in the folder {outer}"
+        yield place, bool(outer), found, "one outside it, as Flox takes every file in it"
+
+
+# --- what is known of pins and hashes ---
 
 
 def or_assume(rev: str) -> str:
@@ -206,79 +305,40 @@ def unknown_pins(spec: MatrixFile) -> Iterator[Fault]:
             yield ("pin", key, "facts", "of"), f"{wrong(quoted(pin.facts.of), pin.rev)}; {fix}"
 
 
-def _rules(spec: MatrixFile) -> Iterator[Fault]:
-    ids: set[str] = set()
-    for index, rule in enumerate(spec.rule):
-        if rule.id in ids:
-            yield ("rule", index, "id"), wrong(f"{quoted(rule.id)} twice", "each id once")
-        ids.add(rule.id)
-        for field in ("when", "until"):
-            if getattr(rule, field) == Condition():
-                yield ("rule", index, field), wrong("no condition", "at least one")
+def shared_hashes(spec: MatrixFile) -> Iterator[Fault]:
+    """Yield hashes that are fake, of another repository or of another revision.
+
+    One whose revision did not follow is left to verification, and to `invoke prefetch`.
+    """
+    of = {known.hash: (known.repository, known.rev) for known in known_hardware.load().source}
+    for source in sources(spec.release, spec.pin, spec.patch):
+        if source.hash == FAKE:
+            yield source.trail, wrong("a fake hash", "the hash of the source, or an empty text")
+        fetched = (source.table.address, source.taken_for)
+        address, revision = of.setdefault(source.hash, fetched)
+        # A fork has the name of its repository.
+        names = {each.rpartition("/")[2] for each in (address, fetched[0])}
+        is_same = len(names) == 1 and revision == source.taken_for
+        if source.hash and source.recorded == source.taken_for and not is_same:
+            found = f"{quoted(source.hash)}, the hash of {address} {revision}"
+            yield source.trail, wrong(found, "a hash of its own; `invoke prefetch` takes it")
 
 
-def _codegen_rules(spec: MatrixFile) -> Iterator[Fault]:
-    """A GPU with codegen_base is one of a rule that reads it."""
-    named = [rule.when.gpu for rule in spec.rule if "codegen-condition" in rule.effect.fixes]
-    for key, gpu in spec.gpu.items():
-        if gpu.codegen_base and not any(key in keys or not keys for keys in named):
-            found = f"{quoted(gpu.codegen_base)} without a rule that reads it"
-            allowed = f'"{key}" in when.gpu of a rule with the fix codegen-condition'
-            yield ("gpu", key, "codegen_base"), wrong(found, allowed)
+# --- names and files ---
 
 
-def collisions(
-    spec: MatrixFile, variants: Sequence[Variant], companions: Sequence[Package] = ()
-) -> Iterator[Fault]:
-    """Yield names and files that two packages or two releases share, and wrong lists of them."""
-    packages: list[Package] = [*variants, *companions]
-    yield from _shared_names(packages)
-    yield from rules.wrong_blas(variants)
-    recipes = {package.path for package in packages}
-    notes: dict[str, str] = {}
-    for name, release in spec.release.items():
-        at: Trail = ("release", name)
-        first = notes.setdefault(release.notes or name, name)
-        if release.notes and first != name:
-            found = f"{quoted(release.notes)}, the notes of release.{first} as well"
-            yield (*at, "notes"), wrong(found, "a file of its own")
-        yield from _below(at, _listed_files(release, recipes))
-        groups = [(n, g.folder) for n, g in enumerate(release.group) if g.folder]
-        for index, folder in groups:
-            if what := _wrong_folder(spec, folder):
-                yield (*at, "group", index, "folder"), what
-
-
-def _wrong_folder(spec: MatrixFile, folder: str) -> str:
-    """Return what is wrong with a folder of recipes: Flox takes all files below a folder."""
-    found = quoted(folder)
-    if not is_for_recipes(folder):
-        return wrong(found, "a folder of recipes")
-    for name, release in spec.release.items():
-        own = [it for it in release.variant_folders if it != folder]
-        if any(f"{folder}/".startswith(f"{each}/") for each in own):
-            allowed = "one outside it, as Flox takes every file in it for a package"
-            return wrong(f"{found}, which is in the folder of release.{name}", allowed)
-        for other in (*release.variant_folders, *release.companion_folders):
-            if other != folder and f"{other}/".startswith(f"{folder}/"):
-                return wrong(f"{found}, which contains {other}", "one without other recipes")
-    return ""
-
-
-def _shared_names(packages: Sequence[Package]) -> Iterator[Fault]:
-    """Each package has a recipe of its own, and a name of its own in its catalog."""
-    recipes: dict[str, Package] = {}
+def collisions(spec: MatrixFile, packages: Sequence[Package]) -> Iterator[Fault]:
+    """Yield names and files that two packages share, and wrong clean-up lists."""
+    paths_of: dict[str, Package] = {}
     names: dict[tuple[str, str], Package] = {}
     for package in packages:
         release = package.release
         at: Trail = ("release", package.release_name)
-        place: Trail = (*at, "names")
-        if package.companion:
-            place = (*at, "companion", package.name)
-        by_path = recipes.setdefault(package.path, package)
+        place = (*at, "companion", package.name) if package.companion else (*at, "names")
+        by_path = paths_of.setdefault(package.path, package)
         by_name = names.setdefault((release.catalog, package.package), package)
         if by_path is not package and by_path.release is release:
-            place = (*at, "group", release.group.index(package.variant.group))
+            place = (*at, "group", release.group.index(package.group))
             yield place, wrong(f"{package.variant.short_id} twice", "each variant once")
         elif by_path is not package:
             found = f"{package.path}, which release.{by_path.release_name} writes as well"
@@ -286,21 +346,15 @@ def _shared_names(packages: Sequence[Package]) -> Iterator[Fault]:
         elif by_name is not package:
             found = f"{package.package}, a package of release.{by_name.release_name} as well"
             yield place, wrong(found, "other names or another catalog")
-
-
-def _listed_files(release: Release, recipes: Collection[str]) -> Iterator[Fault]:
-    """A file is once in the list cleanup, and its action fits its recipe."""
-    seen: set[str] = set()
-    for index, entry in enumerate(release.cleanup):
-        found = quoted(entry.file)
-        if entry.file in seen:
-            yield ("cleanup", index, "file"), wrong(f"{found} twice", "each file once")
-        seen.add(entry.file)
-        is_recipe = f"{release.folder}/{entry.file}" in recipes
-        if entry.action == "delete" and is_recipe:
-            what = wrong(f"{found}, the recipe of a variant", "a file that no variant needs")
-            yield ("cleanup", index, "file"), what
-        if entry.action != "delete" and not is_recipe:
-            allowed = f"with action {entry.action} the recipe of a variant"
-            what = wrong(f"{found}, which is no variant's recipe", allowed)
-            yield ("cleanup", index, "file"), what
+    for name, release in spec.release.items():
+        for index, entry in enumerate(release.cleanup):
+            place = ("release", name, "cleanup", index, "file")
+            is_recipe = f"{release.folder}/{entry.file}" in paths_of
+            allowed = "a file that no variant needs"
+            if entry.action != "delete":
+                allowed = f"with action {entry.action} the recipe of a variant"
+            if is_recipe == (entry.action == "delete"):
+                yield (
+                    ("release", name, "cleanup", index, "file"),
+                    wrong(quoted(entry.file), allowed),
+                )

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
@@ -21,18 +20,14 @@ from msgspec import Meta
 from build_pytorch.base.console import shortened
 from build_pytorch.base.errors import DocumentError, near_miss
 
-_Struct = TypeVar("_Struct", bound=msgspec.Struct)
-
 Trail = tuple[str | int, ...]
 """The path of a value in matrix.toml: keys of tables and indices of arrays."""
-
-END: Final = r"$(?!\n)"
-"""End of a pattern: Python's `$` alone also matches before a final newline."""
 
 
 def like(pattern: str, description: str, longest: int = 1000) -> Meta:
     """Return the constraint for a string that matches a pattern as a whole."""
-    return Meta(pattern=f"^{pattern}{END}", description=description, max_length=longest)
+    # Python's `$` alone also matches before a final newline.
+    return Meta(pattern=rf"^{pattern}$(?!\n)", description=description, max_length=longest)
 
 
 def filled(element: str, kind: str = "list") -> Meta:
@@ -75,7 +70,8 @@ Origin = Annotated[str, like(f"[^{CONTROL}]+", "one line that names the source o
 _RELEASE: Final = r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}(rc[0-9]{1,3})?"
 Version = Annotated[str, like(_RELEASE, "a version such as 2.10.0")]
 Python3 = Annotated[str, like(r"3\.[0-9]{1,2}", "a version of Python such as 3.13")]
-_NIGHTLY: Final = r"[0-9]{1,4}\.[0-9]{1,4}\.0\.dev20[0-9]{6}"
+_DAY: Final = "20[0-9]{2}{0}(0[1-9]|1[0-2]){0}(0[1-9]|[12][0-9]|3[01])"
+_NIGHTLY: Final = r"[0-9]{1,4}\.[0-9]{1,4}\.0\.dev" + _DAY.replace("{0}", "")
 TorchVersion = Annotated[
     str, like(f"({_RELEASE}|{_NIGHTLY})", "a version such as 2.10.0 or 2.11.0.dev20251222")
 ]
@@ -108,8 +104,6 @@ PatchName = Annotated[
 ]
 _PART: Final = r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*"
 Folder = Annotated[str, like(f"{_PART}(/{_PART})*", "a folder below the root, without ..", _PATH)]
-_COPIES: Final = "a folder below the root, without ..; a checkout elsewhere: CUDA_TOOLKIT_REPO"
-CopiesFolder = Annotated[str, like(f"({_PART}(/{_PART})*)?", _COPIES, _PATH)]
 Digest = Annotated[str, like("sha256:[0-9a-f]{64}", "sha256: and 64 hex digits")]
 _DOC: Final = r"docs(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md"
 DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/", _PATH)]
@@ -131,8 +125,7 @@ Setting = Annotated[
 ]
 _BOUND: Final = r"(==|<=|>=|<|>)[0-9]{1,4}(\.[0-9]{1,4}){0,2}"
 Range = Annotated[str, like(f"{_BOUND}(, ?{_BOUND})*", "bounds of a version such as >=12.8, <13.0")]
-_DATE: Final = "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-Date = Annotated[str, like(_DATE, "a date such as 2026-02-17")]
+Date = Annotated[str, like(_DAY.replace("{0}", "-"), "a date such as 2026-02-17")]
 Word = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a word such as avx512_vnni or big-parallel")]
 _CONTENT: Final = "a fix of pin.*.has, or a patch such as pytorch-pr-108847.patch"
 Content = Annotated[str, like("[A-Za-z0-9][A-Za-z0-9_.+-]*", _CONTENT, _PATH)]
@@ -165,98 +158,84 @@ _SHOWN: Final = 80
 """Maximum length of a quoted value, in characters."""
 _MOST: Final = 20
 """Maximum number of errors in one message, and of names in one error."""
-_TOML: Final = {"object": "a table", "array": "a list", "boolean": "true or false"}
-JSON: Final = {**_TOML, "object": "an object"}
-"""What JSON calls its types; the names of TOML are the default."""
+_WORDS: Final = {"object": "a table of keys", "array": "a list", "boolean": "true or false"}
+"""What a person calls the types of a JSON schema."""
 
 Fault = tuple[Trail, str]
 """The path of a wrong value, and what is wrong."""
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
-def misfits(value: Any, kind: Any, names: Mapping[str, str] = _TOML) -> list[Fault]:
+def converted(value: object, kind: type[_Struct], prefix: str = "") -> _Struct:
+    """Return a document as a struct.
+
+    Raises DocumentError with a line for each wrong value, which begins with the prefix.
+    """
+    if faults := misfits(value, kind):
+        raise DocumentError(message([f"{prefix}{dotted(trail)}: {what}" for trail, what in faults]))
+    return msgspec.convert(value, kind)
+
+
+def misfits(value: Any, kind: Any) -> list[Fault]:
     """Return the path and the explanation of each innermost value that does not fit its type.
 
     msgspec decides on every value; its own error names only the first one.
     """
-    return list(_faults(value, kind, (), names))
-
-
-def converted(value: object, kind: type[_Struct], prefix: str = "") -> _Struct:
-    """Return a document of JSON as a struct.
-
-    Raises DocumentError with a line for each wrong value, which begins with the prefix.
-    """
-    if wrong := misfits(value, kind, JSON):
-        raise DocumentError(message([f"{prefix}{dotted(trail)}: {what}" for trail, what in wrong]))
-    return msgspec.convert(value, kind)
-
-
-def _faults(value: Any, kind: Any, trail: Trail, names: Mapping[str, str]) -> Iterator[Fault]:
-    if _fits(value, kind):
-        return
-    plain = _plain(kind)
-    inner: list[Fault] = []
-    parts: list[tuple[str | int, Any]] = []
-    if isinstance(value, dict) and isinstance(plain, type) and issubclass(plain, msgspec.Struct):
-        inner += _key_faults(value, plain, trail)
-        parts = [(f.encode_name, f.type) for f in msgspec.structs.fields(plain)]
-        parts = [(key, each) for key, each in parts if key in value]
-    elif isinstance(value, dict) and get_origin(plain) is dict:
-        key_kind, value_kind = get_args(plain)
-        for key in value:
-            if not _fits(key, key_kind):
-                inner.append(((*trail, key), _explained(key, key_kind, names, "this key")))
-            parts.append((key, value_kind))
-    elif isinstance(value, list) and get_origin(plain) is tuple:
-        parts = [(index, get_args(plain)[0]) for index in range(len(value))]
-    for step, part_kind in parts:
-        inner += _faults(value[step], part_kind, (*trail, step), names)
-    yield from inner or [(trail, _explained(value, kind, names))]
-
-
-def _fits(value: Any, kind: Any) -> bool:
     try:
         msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError:
-        return False
-    return True
+        return list(_inner_misfits(value, kind)) or [((), _explained(value, kind))]
+    return []
 
 
-def _plain(kind: Any) -> Any:
-    """Return a type without its constraints; for `X | None` that of X."""
-    while get_origin(kind) in {Annotated, UnionType, Union}:
+def _inner_misfits(value: Any, kind: Any) -> Iterator[Fault]:
+    """Yield the misfits in a table or a list; nothing if it is wrong as a whole."""
+    while get_origin(kind) in {Annotated, UnionType, Union}:  # of `X | None` it is X
         kind = next(part for part in get_args(kind) if part is not NoneType)
-    return kind
+    parts: list[tuple[str | int, Any]] = []
+    if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield from _key_misfits(value, kind)
+        fields = msgspec.structs.fields(kind)
+        parts = [(field.encode_name, field.type) for field in fields if field.encode_name in value]
+    elif isinstance(value, dict) and get_origin(kind) is dict:
+        key_kind, value_kind = get_args(kind)
+        for key in value:
+            yield from (((key,), _explained(key, key_kind)) for _ in misfits(key, key_kind))
+        parts = [(key, value_kind) for key in value]
+    elif isinstance(value, list) and get_origin(kind) is tuple:
+        parts = [(index, get_args(kind)[0]) for index in range(len(value))]
+    for step, part_kind in parts:
+        yield from (((step, *trail), what) for trail, what in misfits(value[step], part_kind))
 
 
-def _key_faults(value: dict[str, Any], kind: type[msgspec.Struct], trail: Trail) -> Iterator[Fault]:
+def _key_misfits(value: dict[str, Any], kind: type[msgspec.Struct]) -> Iterator[Fault]:
     """Yield unknown and missing keys of a table; a misspelled key is one error."""
     fields = msgspec.structs.fields(kind)
     known = [field.encode_name for field in fields]
+    unknown = [key for key in value if key not in known]
     misspelled = ""
     if kind.__struct_config__.forbid_unknown_fields:
-        for number, key in enumerate(key for key in value if key not in known):
+        for number, key in enumerate(unknown):
             hint = near_miss(key, known) if number < _MOST else ""
             misspelled += hint
-            yield (*trail, key), f"unknown key; allowed: {listed(known)}{hint}"
+            yield (key,), f"unknown key; allowed: {listed(known)}{hint}"
     for field in fields:
         key = field.encode_name
         if field.required and key not in value and f'"{key}"' not in misspelled:
-            yield (*trail, key), "missing; add it"
+            yield (key,), "missing; add it"
 
 
-def _explained(value: Any, kind: Any, names: Mapping[str, str], shown: str = "") -> str:
-    """Return what is found and what is allowed; `shown` is said in place of the value."""
+def _explained(value: Any, kind: Any) -> str:
+    """Return what is found and what is allowed."""
     schema = msgspec.json.schema(kind)
-    if isinstance(value, str) and len(value) > schema.get("maxLength", math.inf):
-        return wrong(f"{len(value)} characters", f"at most {schema['maxLength']} characters")
+    longest = schema.get("maxLength")
+    if longest and isinstance(value, str) and len(value) > longest:
+        return wrong(f"{len(value)} characters", f"at most {longest} characters")
+    found = quoted(value)
     if isinstance(value, (dt.date, dt.time)):
-        quotes = ", in quotes" if schema.get("type") == "string" else ""
-        found = f"the TOML date or time {value.isoformat()}"
-        return wrong(found, f"{allowed(schema, names)}{quotes}")
-    choices = [str(choice) for choice in schema.get("enum", ())]
-    hint = near_miss(value, choices) if isinstance(value, str) else ""
-    return f"{wrong(shown or quoted(value), allowed(schema, names))}{hint}"
+        found = f"the date or time {value.isoformat()} without quotes"
+    hint = near_miss(value, schema.get("enum", ())) if isinstance(value, str) else ""
+    return f"{wrong(found, allowed(schema))}{hint}"
 
 
 def wrong(found: str, allowed_: str) -> str:
@@ -268,11 +247,9 @@ def dotted(trail: Trail) -> str:
     """Return a path as text, shortened: such as `release.NAME.group[2].cpu[0]`."""
     out = ""
     for step in trail:
-        if isinstance(step, int):
-            out += f"[{step}]"
-        else:
-            key = shortened(step, _SHOWN // 2)
-            out += f".{key if re.fullmatch('[A-Za-z0-9_-]+', key) else json.dumps(key)}"
+        key = shortened(str(step), _SHOWN // 2)
+        plain = re.fullmatch("[A-Za-z0-9_-]+", key)
+        out += f"[{step}]" if isinstance(step, int) else f".{key if plain else json.dumps(key)}"
     out = out.removeprefix(".") or "top level"
     return out if len(out) <= 3 * _SHOWN else f"{out[:_SHOWN]}...{out[-_SHOWN:]}"
 
@@ -283,13 +260,14 @@ def message(errors: Sequence[str]) -> str:
     return "\n".join([*errors[:_MOST], *([f"and {more} more errors"] if more > 0 else [])])
 
 
-def allowed(schema: dict[str, Any], names: Mapping[str, str] = _TOML) -> str:
+def allowed(schema: dict[str, Any]) -> str:
     """Return what a JSON schema allows, in words."""
     if choices := [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]:
-        return allowed(choices[0], names)
+        return allowed(choices[0])
     if "enum" in schema:
         return " or ".join(map(str, schema["enum"]))
-    word = names.get(kind := schema.get("type", "object"), kind)
+    kind = schema.get("type", "object")
+    word = _WORDS.get(kind, kind)
     # The description of a struct is its docstring, which describes the table.
     return word if "properties" in schema else str(schema.get("description", word))
 

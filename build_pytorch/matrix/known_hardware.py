@@ -28,7 +28,7 @@ _SHOWN: Final = {
     "rule": ("reason",),
     "patch": ("url",),
 }
-OF_CUDA: Final = ("driver", "source", "checked")
+OF_CUDA: Final = ("driver",)
 _FILLER: Final = re.compile(
     r"\((r|tm)\)|\b(nvidia|geforce|tesla|grid|intel|amd|arm|core|cpu|processor|\d+th gen)\b"
 )

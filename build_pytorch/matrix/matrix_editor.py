@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -72,54 +71,30 @@ def with_table(text: str, header: Trail, values: Mapping[str, Any]) -> str:
     One of dotted keys gets a header. A number at the end of `header` adds an element to an array of
     tables.
     """
-    is_new = header[-1] == 0
-    if not (is_new or toml_lines.has_header(text, header)) and _has(text, header):
+    if header[-1] == 0:
+        return toml_lines.with_table(text, (), block(header, values))
+    if not toml_lines.has_header(text, header):
         text = with_values(text, {header: None})
-    return toml_lines.with_table(text, () if is_new else header, block(header, values))
-
-
-def _has(text: str, trail: Trail) -> bool:
-    """Return whether a text of a matrix has a key."""
-    table: Any = tomlkit.parse(text)
-    for step in trail:
-        if step not in table:
-            return False
-        table = table[step]
-    return True
+    return toml_lines.with_table(text, header, block(header, values))
 
 
 def block(header: Trail, values: Mapping[str, Any]) -> str:
-    """Return a table below its header."""
-    parents = header[:-1] if header[-1] == 0 else header
-    names = ".".join(_key(str(step)) for step in parents)
-    title = f"[[{names}]]" if header[-1] == 0 else f"[{names}]"
+    """Return a table below its header; the keys of tables in it are dotted."""
+    name = tomlkit.key([step for step in header if isinstance(step, str)]).as_string()
+    title = f"[[{name}]]" if header[-1] == 0 else f"[{name}]"
     return "\n".join((title, *_lines(values))) + "\n"
 
 
-def _lines(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the lines of a table; the keys of tables in it are dotted."""
-    for key, value in values.items():
-        name = f"{prefix}{_key(key)}"
+def _lines(values: Mapping[str, Any], *above: str) -> Iterator[str]:
+    for name, value in values.items():
         if isinstance(value, dict):
-            yield from _lines(value, f"{name}.")
+            yield from _lines(value, *above, name)
             continue
-        line = f"{name} = {_value(value)}"
-        if len(line) <= _WIDTH or not isinstance(value, list | tuple):
-            yield line
-        else:
-            yield from (f"{name} = [", *(f"  {_value(each)}," for each in value), "]")
-
-
-def _value(value: Any) -> str:  # noqa: ANN401 - any value of a matrix
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{_key(key)} = {_value(each)}' for key, each in value.items())} }}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() else json.dumps(key)
+        item: Any = tomlkit.item(value)
+        line = f"{tomlkit.key((*above, name)).as_string()} = "
+        if isinstance(value, list | tuple) and len(line + item.as_string()) > _WIDTH:
+            item.multiline(multiline=True)
+        yield line + item.as_string()
 
 
 def change(path: Path, old: str, new: str) -> Change:

@@ -9,9 +9,10 @@ from typing import Annotated, Self
 
 from msgspec import Struct, structs
 
+from build_pytorch.base import paths
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix.hashed_sources import Source, sources
+from build_pytorch.matrix.field_types import dotted
 from build_pytorch.matrix.source_tables import (
     Companion,
     CudaPackages,
@@ -28,8 +29,11 @@ from build_pytorch.matrix.tables import (
     Group,
     Release,
     Rule,
+    Source,
     companion_folder_of,
+    sources,
 )
+from build_pytorch.matrix.toml_lines import line_of
 
 _OF_SOURCE = frozenset({"find-cuda-toolkit-stub", "cupti-paths", "codegen-condition"})
 
@@ -337,7 +341,6 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     variants: tuple[Variant, ...]
     companions: tuple[Package, ...]
     """The companions of all variants, in the order of the variants."""
-    notes: tuple[str, ...]  #: what is allowed and not complete, each with its place in the file
     publisher: str  #: organization on FloxHub, or empty
     repository: str  #: address of the repository, or empty
     text: str  #: the text of matrix.toml
@@ -354,13 +357,20 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
 
     def sources(self) -> list[Source]:
         """Return everything that has a hash, each once."""
-        users = {
-            key: variant.release_name
-            for variant in reversed(self.variants)
-            for key, patch in self.patches.items()
-            if patch in variant.effects.patches
-        }
-        return sources(self.releases, self.pins, self.patches, users)
+        return sources(self.releases, self.pins, self.patches)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The hashes that are not taken yet, of pins and of nightlies."""
+        found = []
+        for source in self.sources():
+            if source.may_wait and not source.hash:
+                unsure = "Nix cannot detect a changed tarball"
+                effect = unsure if source.place[0] == "pin" else "no build begins"
+                place = f"{paths.MATRIX}:{line_of(self.text, source.place)}: {dotted(source.place)}"
+                fix = f"`invoke prefetch --only {source.name}` adds the hash"
+                found.append(f"{place} has no {source.table.hash_key}: {effect}; {fix}")
+        return tuple(found)
 
     @property
     def folders(self) -> tuple[str, ...]:

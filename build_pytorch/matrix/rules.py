@@ -7,40 +7,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from build_pytorch.base.versions import in_range
-from build_pytorch.matrix.field_types import Fault, Trail, wrong
 from build_pytorch.matrix.model import Effects, Variant
-from build_pytorch.matrix.source_tables import Patch, Pin
-from build_pytorch.matrix.tables import (
-    Condition,
-    Release,
-    Rule,
-)
+from build_pytorch.matrix.source_tables import Patch
+from build_pytorch.matrix.tables import Condition, Rule
 
 FLAG_VARIABLES = frozenset({"NVCC_APPEND_FLAGS", "NIX_CXXFLAGS_COMPILE"})
 """Variables with flags for compilers, to which several rules may add."""
 
 
-def may_hold(condition: Condition, release: Release, pin: Pin) -> bool:
-    """Return whether those parts of a condition hold that a release decides."""
-    torch, cuda = release.torch, release.cuda
-    wanted = condition.pin_has
-    return (
-        (not wanted or not pin.contents(keeps_torch=torch.is_of_pin).isdisjoint(wanted))
-        and condition.torch_source in {None, torch.source}
-        and (not condition.cuda or (cuda is not None and in_range(cuda.version, condition.cuda)))
-    )
-
-
 def holds(condition: Condition, variant: Variant) -> bool:
     """Return whether all parts of a condition hold for a variant."""
-    gpu, wanted = variant.gpu, condition.capability
+    gpu, torch, cuda = variant.gpu, variant.release.torch, variant.release.cuda
+    contents = variant.pin.contents(keeps_torch=torch.is_of_pin) if condition.pin_has else ()
     return (
         (not condition.kind or variant.kind in condition.kind)
         and (not condition.gpu or variant.gpu_key in condition.gpu)
         and (not condition.cpu or variant.cpu_key in condition.cpu)
-        and (not wanted or (gpu is not None and in_range(gpu.capability, wanted)))
+        and (
+            not condition.capability
+            or (gpu is not None and in_range(gpu.capability, condition.capability))
+        )
+        and (not condition.cuda or (cuda is not None and in_range(cuda.version, condition.cuda)))
+        and condition.torch_source in {None, torch.source}
+        and (not condition.pin_has or not set(condition.pin_has).isdisjoint(contents))
         and (not condition.not_in_default_capabilities or lacks_code(variant))
-        and may_hold(condition, variant.release, variant.pin)
     )
 
 
@@ -93,10 +83,9 @@ def problems(rules: Sequence[Rule], variants: Sequence[Variant]) -> Iterator[Rul
     for rule in rules:
         if rule.id in applied:
             continue
-        matching = [variant for variant in variants if holds(rule.when, variant)]
         found, expected = f"{rule.id} applies to no variant", "a condition that holds"
-        if matching:
-            found = f"{rule.id}: its `until` holds for all {len(matching)} variants of its `when`"
+        if matching := sum(holds(rule.when, variant) for variant in variants):
+            found = f"{rule.id}: its `until` holds for all {matching} variants of its `when`"
             expected = "no rule that is no longer needed"
         yield RuleProblem(rule, found, expected)
     seen: set[tuple[str, str]] = set()
@@ -111,18 +100,3 @@ def problems(rules: Sequence[Rule], variants: Sequence[Variant]) -> Iterator[Rul
                     seen.add((first.id, rule.id))
                     found = f"{rule.id} and {first.id} set {name} to different values"
                     yield RuleProblem(rule, found, f"one value for {variant.id}", is_error=True)
-
-
-def wrong_blas(variants: Sequence[Variant]) -> Iterator[Fault]:
-    """Yield each BLAS of a group that a variant cannot have."""
-    for variant in variants:
-        group = variant.group
-        if group.blas != "mkl":
-            continue
-        index = variant.release.group.index(group)
-        place: Trail = ("release", variant.release_name, "group", index, "blas")
-        found = f'"mkl" for {variant.id}'
-        if variant.platform != "x86_64-linux":
-            yield place, wrong(found, f'"openblas" on {variant.platform}: MKL is for x86-64')
-        elif "allowUnfree" not in variant.config:
-            yield place, wrong(found, '"mkl" with allowUnfree in nixpkgs.config: MKL is not free')

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from build_pytorch.base import files
 from build_pytorch.base.versions import digits, in_range, numbers, underscored
@@ -18,16 +18,11 @@ from build_pytorch.matrix import field_types as ft
 
 CUDA_PACKAGES = ("cudatoolkit", "cudnn", "nccl", "libcusparse_lt")
 """The CUDA packages that `packages_from` of a release replaces."""
-
-
 CUDA_PACKAGES_SOURCE = "cuda-packages"
 """The name of `packages_from` among the sources of `invoke prefetch`."""
-
-
-GITHUB = "https://github.com"
-
 CUDA_PACKAGES_VARIABLE = "CUDA_TOOLKIT_REPO"
 """Environment variable with a local checkout in place of the repository of `packages_from`."""
+GITHUB = "https://github.com"
 
 
 class TomlTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,21 +55,20 @@ class KnownVersions(TomlTable, frozen=True, kw_only=True):
     torch: dict[ft.Version, ft.Range]
 
 
-class _Tables(TomlTable, frozen=True, kw_only=True):
+class _CompanionVersions(TomlTable, frozen=True, kw_only=True):
     companion: dict[str, KnownCompanion]
     versions: dict[str, KnownVersions]
 
 
 @functools.cache
-def _tables() -> _Tables:
-    return msgspec.convert(
-        tomllib.loads(files.own_text(__package__, "companion_versions.toml")), _Tables
-    )
+def _companion_versions() -> _CompanionVersions:
+    text = files.own_text(__package__, "companion_versions.toml")
+    return msgspec.convert(tomllib.loads(text), _CompanionVersions)
 
 
 def known_companions() -> dict[str, KnownCompanion]:
     """Return the packages that may be companions, by their name in nixpkgs."""
-    return _tables().companion
+    return _companion_versions().companion
 
 
 def repository_of(package: str) -> tuple[str, str]:
@@ -89,7 +83,7 @@ def required_torch(package: str, version: str) -> str | None:
 
     It is such as `==2.10.0` or `>=2.14.0`; None if unknown.
     """
-    known = _tables().versions.get(package)
+    known = _companion_versions().versions.get(package)
     return known.torch.get(version) if known else None
 
 
@@ -98,34 +92,22 @@ def version_for(torch: str, package: str) -> str | None:
 
     None is known for a nightly, which has the ABI of no release.
     """
-    known = {} if ".dev" in torch else _tables().versions[package].torch
+    known = {} if ".dev" in torch else _companion_versions().versions[package].torch
     fitting = [version for version, bounds in known.items() if in_range(torch, bounds)]
     return max(fitting, key=numbers, default=None)
 
 
 # --- tables ---
 
-Arguments = dict[str, str | bool]
-"""Arguments of a Nix function, by name."""
-
 
 class HashedTable(TomlTable, frozen=True, kw_only=True):
-    """A table with a source and its hash; `HASH_of` beside it has the revision of the hash.
+    """A table with a source and its hash; `HASH_of` beside it has the revision of the hash."""
 
-    A subclass has `fetcher`, the Nix function that fetches its source with `arguments`.
-    """
-
+    function: ClassVar[str]
+    """The Nix function that fetches the source."""
+    hash_key: ClassVar[str] = "hash"
     source_name: ClassVar[str] = ""
     """Its name for `invoke prefetch --only`; empty: the key of the table."""
-    hash_key: ClassVar[str] = "hash"
-    revision_key: ClassVar[str] = "rev"
-    """The key of the revision or URL that the hash must belong to."""
-
-    @property
-    def function(self) -> str:
-        """The Nix function that fetches the source."""
-        name: str = getattr(self, "fetcher")  # noqa: B009 - a field of each subclass
-        return name
 
     @property
     def address(self) -> str:
@@ -133,7 +115,12 @@ class HashedTable(TomlTable, frozen=True, kw_only=True):
         raise NotImplementedError
 
     @property
-    def arguments(self) -> Arguments:
+    def revision(self) -> str:
+        """What the hash must belong to: the revision, or the URL of a patch."""
+        return str(getattr(self, "rev"))  # noqa: B009 - a field of most subclasses
+
+    @property
+    def arguments(self) -> dict[str, str | bool]:
         """The arguments of the Nix function, without the hash."""
         return {"url": self.address}
 
@@ -141,12 +128,13 @@ class HashedTable(TomlTable, frozen=True, kw_only=True):
 class PackageSource(HashedTable, frozen=True, kw_only=True):
     """A package of the pinned nixpkgs, or another source in place of it."""
 
+    function: ClassVar[str] = "fetchFromGitHub"
+
     version: ft.Version  #: version of the package
     source: Literal["nixpkgs", "github"] = "github"  #: nixpkgs: that of the pin with its patches
     owner: ft.GithubName = ""  #: GitHub owner; this and the keys below only for source github
     repo: ft.GithubName = ""  #: GitHub repository
     rev: ft.Rev = ""  #: tag of the version, or a commit
-    fetcher: Literal["fetchFromGitHub"] = "fetchFromGitHub"  #: determines what the hash covers
     submodules: bool = False  #: whether the hash covers the submodules
     hash: ft.NoSri = ""  #: hash of the source tree
     hash_of: ft.NoRev = ""  #: rev of the hash: Nix reuses an old source if only rev changes
@@ -162,10 +150,10 @@ class PackageSource(HashedTable, frozen=True, kw_only=True):
         return f"{GITHUB}/{self.owner}/{self.repo}"
 
     @property
-    def arguments(self) -> Arguments:
+    def arguments(self) -> dict[str, str | bool]:
         """The arguments of fetchFromGitHub."""
-        names: Arguments = {"owner": self.owner, "repo": self.repo, "rev": self.rev}
-        return {**names, "fetchSubmodules": self.submodules}
+        place: dict[str, str | bool] = {"owner": self.owner, "repo": self.repo, "rev": self.rev}
+        return {**place, "fetchSubmodules": self.submodules}
 
 
 class TorchSource(PackageSource, frozen=True, kw_only=True):
@@ -186,36 +174,25 @@ class TorchSource(PackageSource, frozen=True, kw_only=True):
 
 
 class Companion(PackageSource, frozen=True, kw_only=True):
-    """A package that is compiled against the PyTorch of each variant of the release."""
+    """A package that is compiled against the PyTorch of each variant of the release.
+
+    "none" in place of the table leaves out one that the release would inherit.
+    """
 
     patches: Literal["keep", "clear"] = "keep"  #: the patches that the pin has for its own version
     unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a build
 
 
-class Companions(TomlTable, frozen=True, kw_only=True):
-    """Packages beside the PyTorch of the release.
-
-    "none" leaves out a companion that the release would inherit.
-    """
-
-    @property
-    def packages(self) -> dict[str, Companion]:
-        """The companions that have recipes, by name."""
-        found = {name: getattr(self, name, None) for name in known_companions()}
-        return {name: each for name, each in found.items() if isinstance(each, Companion)}
-
-
-if not TYPE_CHECKING:  # a field for each package of companion_versions.toml
-    _FIELDS = [(name, Companion | Literal["none"] | None, None) for name in known_companions()]
-    Companions = msgspec.defstruct(
-        "Companions", _FIELDS, bases=(Companions,), frozen=True, kw_only=True
-    )
+# msgspec leaves the allowed keys of a table out of the schema.
+Companions = Annotated[
+    dict[str, Companion | Literal["none"]],
+    Meta(extra_json_schema={"propertyNames": {"enum": list(known_companions())}}),
+]
 
 
 class CudaSetFacts(TomlTable, frozen=True, kw_only=True):
     """What one CUDA package set of a pin contains. What is empty is not known."""
 
-    nccl: ft.NoText = ""  #: version of NCCL
     cccl: Literal["cuda_cccl", "cccl"] | None = None  #: package with the CCCL headers
     capabilities: tuple[ft.Capability, ...] = ()  #: capabilities that packages have code for
     broken: tuple[ft.Text, ...] = ()  #: conditions for which torch is marked as broken on it
@@ -231,8 +208,6 @@ class PinFacts(TomlTable, frozen=True, kw_only=True):
 
     of: ft.Rev40  #: the revision that has them
     pythons: tuple[ft.Python3, ...] = ()  #: Pythons with packages
-    triton: ft.NoText = ""  #: version of python3Packages.triton
-    magma: ft.NoText = ""  #: version of MAGMA
     magma_patches: tuple[ft.Content, ...] = ()  #: names of the patches of MAGMA
     torch_patches: tuple[ft.Content, ...] = ()  #: names of the patches of torch with CUDA
     cuda_sets: dict[ft.NixName, CudaSetFacts] = {}
@@ -242,11 +217,11 @@ class PinFacts(TomlTable, frozen=True, kw_only=True):
 class Pin(HashedTable, frozen=True, kw_only=True):
     """A revision of nixpkgs and what it contains. Evaluation checks rely on these facts."""
 
-    source_name: ClassVar[str] = "nixpkgs"
+    function: ClassVar[str] = "fetchTarball"
     hash_key: ClassVar[str] = "sha256"
+    source_name: ClassVar[str] = "nixpkgs"
 
     rev: ft.Rev40  #: the revision
-    fetcher: Literal["fetchTarball"] = "fetchTarball"  #: Nix fetcher
     sha256: ft.NoSri = ""  #: hash of the unpacked tarball; without it Nix sees no changed tarball
     sha256_of: ft.NoRev40 = ""  #: revision of the hash
     date: ft.Text  #: date of the revision, as exactly as it is known
@@ -258,6 +233,11 @@ class Pin(HashedTable, frozen=True, kw_only=True):
     checked: ft.Date  #: date of the last comparison with the source
     unconfirmed: ft.Text | None = None  #: which of these facts nobody has confirmed
     facts: PinFacts | None = None
+
+    @property
+    def address(self) -> str:
+        """The URL of the tarball."""
+        return f"{GITHUB}/NixOS/nixpkgs/archive/{self.rev}.tar.gz"
 
     @property
     def doubts(self) -> str:
@@ -282,11 +262,6 @@ class Pin(HashedTable, frozen=True, kw_only=True):
         known = self.facts.cuda_sets if self.facts else {}
         return known.get(package_set, CudaSetFacts())
 
-    @property
-    def address(self) -> str:
-        """The URL of the tarball."""
-        return f"{GITHUB}/NixOS/nixpkgs/archive/{self.rev}.tar.gz"
-
     def python_set(self, version: str) -> str:
         """Return the package set of a Python: python3Packages or, such as, python311Packages."""
         return "python3Packages" if version == self.python else f"python{digits(version)}Packages"
@@ -304,26 +279,20 @@ class CudaPackages(HashedTable, frozen=True, kw_only=True):
     """The source of some CUDA packages of the variants that end in `-wrapper`.
 
     It is a repository with a file `.flox/pkgs/PACKAGE-CUDA.nix` for each, such as
-    cudnn-13_0.nix; or copies of these files in this repository. Each GPU variant of the release has
-    a second variant then, which takes cudatoolkit, cudnn, nccl and libcusparse_lt from there.
+    cudnn-13_0.nix. Each GPU variant of the release has a second variant then, which takes
+    cudatoolkit, cudnn, nccl and libcusparse_lt from there.
     """
 
+    function: ClassVar[str] = "fetchTarball"
     source_name: ClassVar[str] = CUDA_PACKAGES_SOURCE
-    fetcher: ClassVar[str] = "fetchTarball"
 
-    owner: ft.GithubName = ""  #: GitHub owner of the repository; not with folder
-    repo: ft.GithubName = ""  #: GitHub repository; the variable CUDA_TOOLKIT_REPO replaces it
-    rev: ft.NoRev40 = ""  #: its revision; never a branch
+    owner: ft.GithubName  #: GitHub owner of the repository
+    repo: ft.GithubName  #: GitHub repository; the variable CUDA_TOOLKIT_REPO replaces it
+    rev: ft.Rev40  #: its revision; never a branch
     hash: ft.NoSri = ""  #: hash of the unpacked tarball; without one no build begins
     hash_of: ft.NoRev40 = ""  #: revision of the hash
     same_of: ft.NoRev40 = ""  #: revision whose four packages are those of the pin
     unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a download
-    folder: ft.CopiesFolder = ""  #: folder with the copies; not with owner
-
-    @property
-    def is_copied(self) -> bool:
-        """Whether the files are in this repository."""
-        return bool(self.folder)
 
     @property
     def address(self) -> str:
@@ -337,8 +306,6 @@ class CudaToolkit(TomlTable, frozen=True, kw_only=True):
     version: ft.CudaVersion  #: version of CUDA
     package_set: ft.NixName  #: nixpkgs package set that provides it
     driver: ft.DriverVersion  #: oldest Linux driver that runs it
-    source: ft.Origin | None = None  #: where these facts are from
-    checked: ft.Date | None = None  #: date of the last comparison with the source
     packages_from: CudaPackages | None = None  #: other source of some of its packages
 
     def package_file(self, package: str) -> str:
@@ -349,14 +316,13 @@ class CudaToolkit(TomlTable, frozen=True, kw_only=True):
 class Patch(HashedTable, frozen=True, kw_only=True):
     """A patch that rules apply to a package of nixpkgs."""
 
+    function: ClassVar[str] = "fetchpatch"
     source_name: ClassVar[str] = "patch"
-    revision_key: ClassVar[str] = "url"
 
     package: Literal["magma"]  #: the patched package
     reason: ft.Text  #: why the patch is needed; a comment in the recipes
     name: ft.PatchName  #: file name of the patch
     url: ft.Url  #: address of the patch
-    fetcher: Literal["fetchpatch"]  #: Nix fetcher
     hash: ft.NoSri  #: hash of the patch as fetchpatch normalises it
     hash_of: ft.NoUrl  #: address of the hashed patch
 
@@ -366,6 +332,11 @@ class Patch(HashedTable, frozen=True, kw_only=True):
         return self.url
 
     @property
-    def arguments(self) -> Arguments:
+    def revision(self) -> str:
+        """The URL of the patch."""
+        return self.url
+
+    @property
+    def arguments(self) -> dict[str, str | bool]:
         """The arguments of fetchpatch."""
         return {"name": self.name, "url": self.url}

@@ -6,13 +6,17 @@ meaning of a table is its docstring, the meaning of a key is the `#:` comment be
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
 
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from build_pytorch.base.versions import digits
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.source_tables import (
+    CUDA_PACKAGES_SOURCE,
+    Companion,
     Companions,
     CudaToolkit,
     HashedTable,
@@ -24,7 +28,9 @@ from build_pytorch.matrix.source_tables import (
     TorchSource,
 )
 
-_FLOX_FOLDER = ".flox/pkgs"
+_FLOX_FOLDER: Final = ".flox/pkgs"
+FAKE: Final = "sha256-" + "A" * 43 + "="
+"""The hash that Nix assumes for an empty one."""
 
 
 class Condition(TomlTable, frozen=True, kw_only=True):
@@ -169,7 +175,7 @@ class Release(TomlTable, frozen=True, kw_only=True):
     purpose: ft.Text = "no purpose given"  #: for which machines or programs it exists
     support: ft.Text = "no support level given"  #: what is known about its builds
     torch: TorchSource
-    companion: Companions = Companions()
+    companion: Companions = {}
     nixpkgs: Nixpkgs
     cuda: CudaToolkit | None = None
     python: PythonVersion
@@ -184,11 +190,15 @@ class Release(TomlTable, frozen=True, kw_only=True):
         return environment_of(self.folder)
 
     @property
+    def companions(self) -> dict[str, Companion]:
+        """The companions that have recipes, by name."""
+        return {k: it for k, it in self.companion.items() if isinstance(it, Companion)}
+
+    @property
     def sources(self) -> dict[tuple[str, ...], PackageSource]:
         """The sources of PyTorch and of the packages beside it, by the path of their table."""
         found: dict[tuple[str, ...], PackageSource] = {("torch",): self.torch}
-        found |= {("companion", name): each for name, each in self.companion.packages.items()}
-        return found
+        return found | {("companion", name): each for name, each in self.companions.items()}
 
     @property
     def hashed(self) -> dict[tuple[str, ...], HashedTable]:
@@ -196,9 +206,8 @@ class Release(TomlTable, frozen=True, kw_only=True):
         found: dict[tuple[str, ...], HashedTable] = {
             place: source for place, source in self.sources.items() if not source.is_of_pin
         }
-        packages = self.cuda.packages_from if self.cuda else None
-        if packages and not packages.is_copied:
-            found["cuda", "packages_from"] = packages
+        if self.cuda and self.cuda.packages_from:
+            found["cuda", "packages_from"] = self.cuda.packages_from
         return found
 
     @property
@@ -288,3 +297,81 @@ class MatrixFile(TomlTable, frozen=True, kw_only=True):
     release: Annotated[dict[ft.Key, Release], ft.filled("release", "table")]
     gpu: dict[ft.Key, GpuArchitecture] = {}
     cpu: dict[ft.Key, CpuIsa] = {}
+
+
+# --- what has a hash ---
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """A table of matrix.toml with a hash, and the first release that uses it."""
+
+    release: str
+    place: ft.Trail  #: the path of the table in matrix.toml
+    table: HashedTable
+    pin: Pin  #: the nixpkgs whose functions fetch it
+    may_wait: bool
+    """Whether a missing hash is a note and no finding: each move of a nightly needs another one."""
+
+    @property
+    def name(self) -> str:
+        """The name for `invoke prefetch --only`, such as torch."""
+        return self.table.source_name or str(self.place[-1])
+
+    @property
+    def trail(self) -> ft.Trail:
+        """The path of the hash in matrix.toml."""
+        return (*self.place, self.table.hash_key)
+
+    @property
+    def hash(self) -> str:
+        """The hash of matrix.toml; empty if it is not taken yet."""
+        return str(getattr(self.table, self.table.hash_key))
+
+    @property
+    def taken_for(self) -> str:
+        """The revision or URL that the hash must belong to."""
+        return self.table.revision
+
+    @property
+    def recorded(self) -> str:
+        """The revision or URL that matrix.toml has for its hash."""
+        return str(getattr(self.table, f"{self.table.hash_key}_of"))
+
+    @property
+    def label(self) -> str:
+        """The name with the revision or URL, for messages."""
+        return f"{self.name} ({self.taken_for})"
+
+    @property
+    def specified(self) -> str:
+        """The hash that Nix expects, as it reports it if it finds another one; "" for any."""
+        return self.hash or ("" if self.table.function == "fetchTarball" else FAKE)
+
+    def values(self, taken: str) -> dict[ft.Trail, str]:
+        """Return the values of matrix.toml that record a hash."""
+        return {self.trail: taken, (*self.place, f"{self.table.hash_key}_of"): self.taken_for}
+
+
+def sources(
+    releases: Mapping[str, Release], pins: Mapping[str, Pin], patches: Mapping[str, Patch]
+) -> list[Source]:
+    """Return the sources of each release that it does not inherit, with its pin; then patches."""
+    found: list[Source] = []
+    keys: list[str] = []
+    for name, release in releases.items():
+        key, pin = release.nixpkgs.pin, pins[release.nixpkgs.pin]
+        inherited = releases[release.like].hashed if release.like else {}
+        for place, table in release.hashed.items():
+            if inherited.get(place) != table:
+                waits = release.torch.is_nightly or table.source_name == CUDA_PACKAGES_SOURCE
+                at: ft.Trail = ("release", name, *place)
+                found.append(Source(release=name, place=at, table=table, pin=pin, may_wait=waits))
+        if key not in keys:
+            at = ("pin", key)
+            found.append(Source(release=name, place=at, table=pin, pin=pin, may_wait=True))
+            keys.append(key)
+    first, pin = next(iter(releases)), pins[keys[0]]
+    for key, patch in patches.items():
+        at = ("patch", key)
+        found.append(Source(release=first, place=at, table=patch, pin=pin, may_wait=False))
+    return found

@@ -1,7 +1,8 @@
-"""Lines of a TOML text, found by a search for table headers and keys: no parser keeps them."""
+"""Tables of a TOML text, found by a search for their headers: no parser keeps lines."""
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final
 
@@ -20,48 +21,36 @@ _MEANINGS: Final = {
 """What messages of tomllib in Python 3.11 to 3.14 mean, where they do not say what to do."""
 
 
-def _headers(text: str) -> list[tuple[str, int, int]]:
+@functools.lru_cache(maxsize=2)
+def _tables(text: str) -> tuple[tuple[str, int, int], ...]:
     """Return the name of each table with the offsets of its header and after its last line."""
     found = [(re.sub(r"[\s\"']", "", match[1]), match.start()) for match in _HEADER.finditer(text)]
-    ends = [*(start for _, start in found[1:]), len(text)]
-    return [(name, start, end) for (name, start), end in zip(found, ends, strict=False)]
+    ends = [*(start for _, start in found), len(text)][1:]
+    return tuple((*each, end) for each, end in zip(found, ends, strict=True))
 
 
-def _table(text: str, trail: Trail) -> tuple[int, int] | None:
+def _span(text: str, trail: Trail) -> tuple[int, int] | None:
     """Return the offsets of a table's header and of its end, or None without a header.
 
     An index selects one of several tables of the same name.
     """
     name = ".".join(step for step in trail if isinstance(step, str))
-    spans = [(start, end) for header, start, end in _headers(text) if header == name]
+    spans = [(start, end) for header, start, end in _tables(text) if header == name]
     index = trail[-1] if isinstance(trail[-1], int) else 0
     return spans[index] if index < len(spans) else None
 
 
 def has_header(text: str, trail: Trail) -> bool:
     """Return whether a table has a header: one of dotted keys has none."""
-    return _table(text, trail) is not None
+    return _span(text, trail) is not None
 
 
 def line_of(text: str, trail: Trail) -> int:
-    """Return the line of a key, or of the nearest table header, or 1."""
+    """Return the line of the nearest table header of a value, or 1."""
     for length in range(len(trail), 0, -1):
-        if span := _table(text, trail[:length]):
-            start, end = span
-            keys = [step for step in trail[length:] if isinstance(step, str)]
-            return text.count("\n", 0, _key(text, keys, start, end)) + 1
-    keys = [step for step in trail if isinstance(step, str)]
-    first = _HEADER.search(text)
-    return text.count("\n", 0, _key(text, keys, 0, first.start() if first else len(text))) + 1
-
-
-def _key(text: str, keys: list[str], start: int, end: int) -> int:
-    """Return the offset of the longest beginning of a dotted key in a table, or its start."""
-    for length in range(len(keys), 0, -1):
-        name = r"\s*\.\s*".join(f"[\"']?{re.escape(key)}[\"']?" for key in keys[:length])
-        if found := re.compile(rf"(?m)^[ \t]*({name})\s*[.=]").search(text, start, end):
-            return found.start(1)
-    return start
+        if span := _span(text, trail[:length]):
+            return text.count("\n", 0, span[0]) + 1
+    return 1
 
 
 def without_table(text: str, trail: Trail) -> str:
@@ -70,7 +59,7 @@ def without_table(text: str, trail: Trail) -> str:
     Comments after its last value belong to what follows.
     """
     name = ".".join(map(str, trail))
-    for header, start, end in reversed(_headers(text)):
+    for header, start, end in reversed(_tables(text)):
         if header == name or header.startswith(f"{name}."):
             before = re.sub(r"(?m)(^#.*\n)+\Z", "", text[:start])
             after = re.search(r"(?m)(^(#.*)?\n)*\Z", text[start:end])
@@ -80,7 +69,7 @@ def without_table(text: str, trail: Trail) -> str:
 
 def with_table(text: str, trail: Trail, block: str) -> str:
     """Return the text with a block in place of a table; at its end if the table is missing."""
-    if trail and (span := _table(text, trail)):
+    if trail and (span := _span(text, trail)):
         start, end = span
         comment = re.search(r"(?m)\n(^#.*\n)*\Z", text[start:end])
         new = text[:start] + block + (comment[0] if comment else "") + text[end:]

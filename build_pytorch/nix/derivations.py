@@ -72,6 +72,4 @@ def evaluate(
 
 def local_checkout(variant: Variant) -> str:
     """Return the checkout that a build of the variant reads now; empty for none."""
-    packages = variant.packages_from
-    is_read = packages is not None and not packages.is_copied
-    return os.environ.get(CUDA_PACKAGES_VARIABLE, "") if is_read else ""
+    return os.environ.get(CUDA_PACKAGES_VARIABLE, "") if variant.packages_from else ""

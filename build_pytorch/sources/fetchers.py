@@ -16,11 +16,11 @@ from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
 from build_pytorch.base.process import ProcessResult
 from build_pytorch.base.versions import is_revision
 from build_pytorch.matrix.field_types import Trail
-from build_pytorch.matrix.hashed_sources import FAKE, Source
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import require_release
 from build_pytorch.matrix.source_tables import GITHUB, Pin
+from build_pytorch.matrix.tables import FAKE, Source
 from build_pytorch.nix import quoting, store
 from build_pytorch.nix.log_format import hash_mismatches
 from build_pytorch.nix.quoting import to_sri

@@ -111,7 +111,7 @@ def written(text: str, key: str, pin: Pin, before: Pin | None) -> str:
     if before is None:
         text = matrix_editor.with_table(text, ("pin", key), table)
     else:
-        names = [name for name in structs.asdict(pin) if name not in {"facts", "fetcher"}]
+        names = [name for name in structs.asdict(pin) if name != "facts"]
         changed = [n for n in names if n == "has" or getattr(pin, n) != getattr(before, n)]
         text = matrix_editor.with_values(text, {("pin", key, n): table.get(n) for n in changed})
     return matrix_editor.with_table(text, ("pin", key, "facts"), facts)

@@ -6,6 +6,7 @@ over the release; with `--as`, into a new release that is like it.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -39,7 +40,7 @@ from build_pytorch.sources.github import NightlyCommit
 Values = dict[Trail, Value]
 """New values of a release by their path below its table; None removes the key."""
 
-_OF_GITHUB: Final = ("owner", "repo", "rev", "fetcher", "submodules", "hash", "hash_of", "patches")
+_OF_GITHUB: Final = ("owner", "repo", "rev", "submodules", "hash", "hash_of", "patches")
 """Keys of a source that is not the one of the pin."""
 _LEFT_OUT: Final = "none"
 """In place of the table of a companion that a release would inherit."""
@@ -328,7 +329,7 @@ def _groups(move: Move) -> list[dict[str, Any]]:
     fitting = {key for key, gpu in move.matrix.gpus.items() if compiles(cuda, gpu)}
     if all(fitting.issuperset(group.gpu) for group in move.old.group):
         return []
-    tables, name = matrix_reader.tables(move.matrix.text)["release"], move.name
+    tables, name = tomllib.loads(move.matrix.text)["release"], move.name
     while "group" not in tables[name]:
         name = tables[name]["like"]
     groups: list[dict[str, Any]] = tables[name]["group"]
@@ -345,8 +346,8 @@ def left_to_do(old: Release, new: Release, pin: Pin) -> Iterator[str]:
         yield f"pin.{new.nixpkgs.pin}, {pin.doubts}; {ask}"
     if new.torch.triton_rev != old.torch.triton_rev:
         yield f"compare the Triton of the pin with {new.torch.triton_rev}, for torch.compile"
-    for name, companion in old.companion.packages.items():
-        moved = new.companion.packages.get(name)
+    for name, companion in old.companions.items():
+        moved = new.companions.get(name)
         if moved is None:
             yield f"{name} is left out: no version for PyTorch {new.torch.version} is known"
         elif moved.version != companion.version and moved.patches == "keep" and not moved.is_of_pin:

@@ -14,8 +14,8 @@ from build_pytorch.tasks.command import command, project, words
 
 if TYPE_CHECKING:
     from build_pytorch.base.console import Screen
-    from build_pytorch.matrix.hashed_sources import Source
     from build_pytorch.matrix.source_tables import Pin
+    from build_pytorch.matrix.tables import Source
 
 
 @command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -90,9 +91,9 @@ def show(c: Context, package: str, verbose: bool = False, json: bool = False) ->
 def _show_known(matrix: Matrix, *, verbose: bool, json: bool) -> None:
     """Print what every matrix knows, and which values matrix.toml replaces or adds."""
     from build_pytorch.base.console import Screen, print_json
-    from build_pytorch.matrix import known_hardware, matrix_reader
+    from build_pytorch.matrix import known_hardware
 
-    rows = list(known_hardware.rows(matrix_reader.tables(matrix.text)))
+    rows = list(known_hardware.rows(tomllib.loads(matrix.text)))
     if json:
         print_json(rows, sys.stdout)
         return

@@ -253,13 +253,13 @@ def _foreign_packages(variant: Variant, facts: Facts) -> Facts:
     if source is None or cuda is None:
         return {}
     repository = f"{source.owner}/{source.repo}/archive/{source.rev}/{source.hash}/.flox/pkgs"
-    folder = source.folder if source.is_copied else f"/repositories/{repository}"
     own = {n: facts[n] for n in facts if n.startswith("input.") and n.endswith(CUDA_PACKAGES)}
     if "nixpkgs.config" not in facts:  # only the model records the files
         return own | {n: facts[n] for n in facts if n.startswith("cudaPackages.")}
-    places = {"cudaPackages": folder}
-    if not source.is_copied:
-        places["checkout"] = f"{CHECKOUT}/.flox/pkgs"
+    places = {
+        "cudaPackages": f"/repositories/{repository}",
+        "checkout": f"{CHECKOUT}/.flox/pkgs",
+    }
     return own | {
         f"{fact}.{name}": f"{place}/{cuda.package_file(name)}"
         for fact, place in places.items()
