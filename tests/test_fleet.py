@@ -88,12 +88,12 @@ class Remote:
         exports = "\n".join(f"export {name}='{value}'" for name, value in env.items())
         script.write_text(
             f"#!/bin/sh\n{exports}\nexec unshare -m sh -c '"
-            f"mount --bind {self.store} {site.store} && exec nix-store --serve --write'\n"
+            f"mount --bind {self.store} {site.store} && exec nix-daemon --stdio'\n"
         )
         script.chmod(0o755)
 
     def machines(self) -> str:
-        return f"ssh://root@127.0.0.1 aarch64-linux {self.key} 4 1 {FEATURES}"
+        return f"ssh-ng://root@127.0.0.1 aarch64-linux {self.key} 4 1 {FEATURES}"
 
 
 def _lacking() -> str:
@@ -156,7 +156,7 @@ def test_arm_variants_are_built_on_an_arm_builder_from_an_x86_machine(
     assert not (remote.store / here.name).exists()
     built = [event for event in world.ledger() if event.get("outcome") == "built"]
     assert {e["variant"]: e.get("where", "") for e in built} == {
-        "sm110-armv9": "ssh://root@127.0.0.1",
+        "sm110-armv9": "ssh-ng://root@127.0.0.1",
         "cpu-avx2": "",
     }
     again = world.built("sm110-armv9", "--builders", remote.machines())

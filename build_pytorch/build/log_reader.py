@@ -213,7 +213,7 @@ class LogReader:
         name, is_own = _short_name(line.derivation), self._is_own(line.derivation)
         if line.began and is_own:
             self._start()
-            self.where, self.phase = line.where, "starting"
+            self.where, self.phase = line.where or self.where, "starting"  # ssh-ng begins twice
         owner = self._named(line.derivation)
         if line.began:
             yield f"building {name}"

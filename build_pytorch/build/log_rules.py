@@ -49,25 +49,8 @@ RULES: Final = msgspec.toml.decode(
 )["rule"]
 RULES_BY_ID: Final = {rule.id: rule for rule in RULES}
 
-_Candidates = list[tuple[LogRule, list[re.Pattern[str]]]]
-"""Rules with their compiled patterns."""
-
-
-def _candidates(*, stops: bool, messages: bool) -> _Candidates:
-    """Return the rules with patterns of messages of CMake, which begin with `^CMake `, or lines."""
-    found: _Candidates = []
-    for rule in RULES:
-        patterns = [p for p in rule.patterns if p.startswith("^CMake ") == messages]
-        if patterns and rule.stops == stops:
-            found.append((rule, [re.compile(pattern) for pattern in patterns]))
-    return found
-
-
-_CANDIDATES: Final = {
-    (stops, messages): _candidates(stops=stops, messages=messages)
-    for stops in (True, False)
-    for messages in (True, False)
-}
+_PATTERNS: Final = [(rule, [re.compile(p) for p in rule.patterns]) for rule in RULES]
+_OF_MESSAGE: Final = "^CMake "  #: how patterns of messages of CMake begin
 _NEEDS: Final = [(rule.id, re.compile(need)) for rule in RULES for need in rule.needs]
 QUOTES: Final = re.compile(
     r"^\s*\d*\s+\| |: (?:warning|note): |^warning: | warning #\d|^\[ +\w+ +\] "
@@ -112,8 +95,8 @@ class LogMatcher:
         """Return the first rule. A message of CMake, written as one line, has no part."""
         is_message = text.startswith("CMake ")
         is_quoted = not is_message and bool(QUOTES.search(text))
-        for rule, patterns in _CANDIDATES[stops, is_message]:
-            if len(rule.kinds) == 1 and kind not in rule.kinds:
+        for rule, patterns in _PATTERNS:
+            if rule.stops != stops or (len(rule.kinds) == 1 and kind not in rule.kinds):
                 continue
             if not is_message and (
                 rule.when not in {"", part}
@@ -123,8 +106,10 @@ class LogMatcher:
                 continue
             if rule.needs and rule.id not in self._seen:
                 continue
-            if any(self._counts(rule, pattern.search(text)) for pattern in patterns):
-                return rule
+            for pattern in patterns:
+                is_fit = pattern.pattern.startswith(_OF_MESSAGE) == is_message
+                if is_fit and self._counts(rule, pattern.search(text)):
+                    return rule
         return None
 
     def _counts(self, rule: LogRule, match: re.Match[str] | None) -> bool:

@@ -11,7 +11,7 @@ from build_pytorch.matrix.field_types import listed
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select_packages, words_of
 from build_pytorch.results import ledger
-from build_pytorch.results.ledger import HOST, Event, History, subject_of
+from build_pytorch.results.ledger import HOST, History, subject_of
 from build_pytorch.results.package_state import Mark, PackageState, package_states
 
 WORDS: Final = {state.replace(" ", "-"): (state,) for state in list(Mark)[:9]} | {
@@ -68,11 +68,8 @@ def chosen_states(matrix: Matrix, patterns: str, history: History) -> list[Packa
     return list(package_states(matrix.root, packages, history).values())
 
 
-def last_log(matrix: Matrix, package: Package) -> tuple[str, Event]:
-    """Return the path of the last log of a package, and the end or else the start of that build.
-
-    Raises BuildPytorchError if it is not here.
-    """
+def last_log(matrix: Matrix, package: Package) -> str:
+    """Return the path of the last log of a package. Raises BuildPytorchError if it is not here."""
     state = package_states(matrix.root, [package])[package.id]
     build, path = state.last, state.log
     if not build:
@@ -81,4 +78,4 @@ def last_log(matrix: Matrix, package: Package) -> tuple[str, Event]:
         is_here = build.host in {"", HOST}
         where = "was deleted" if is_here else f"is on {build.host}; copy it here"
         raise BuildPytorchError(f"{path}: not found; the log of {package.id} {where}")
-    return path, build
+    return path

@@ -30,7 +30,7 @@ def diagnose(c: Context, log: str, variant: str = "", json: bool = False) -> Non
             chosen = chosen_package(matrix, name)
         except BuildPytorchError as error:
             raise BuildPytorchError(f"{name}: no such file; as an id: {error}") from None
-        name = os.path.relpath(matrix.root / last_log(matrix, chosen)[0])
+        name = os.path.relpath(matrix.root / last_log(matrix, chosen))
     diagnosis = diagnose_file(name, matrix.packages, chosen)
     if json:
         print_json(diagnosis, sys.stdout)

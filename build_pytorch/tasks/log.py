@@ -20,7 +20,7 @@ def log(c: Context, package: str) -> None:
     from build_pytorch.results.package_selection import chosen_package, last_log
 
     matrix = load()
-    path, _ = last_log(matrix, chosen_package(matrix, package))
+    path = last_log(matrix, chosen_package(matrix, package))
     try:
         data = files.read_below(matrix.root, path, files.LARGEST_LOG)
     except (OSError, LinkError) as error:
