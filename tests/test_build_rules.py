@@ -7,13 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from build_pytorch.base.console import clock
-from build_pytorch.build.build_plan import in_order, work_of_nix
 from build_pytorch.build.log_reader import TAIL, LogReader, fails_again
 from build_pytorch.build.log_rules import RULES, RULES_BY_ID, BuildPart, LogMatcher, LogRule
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.log_format import NixLogReader
-from build_pytorch.nix.store import MissingPaths
 
 # PyTorch's summary of a good build for SM90, with other lines of its log.
 GOOD = """\
@@ -363,38 +360,3 @@ def test_a_failure_that_lies_in_the_recipe_comes_again(
 
 
 # --- how long it takes, and in which order ---
-
-
-def test_durations_are_written_as_clocks_are() -> None:
-    assert [clock(7), clock(754), clock(9296)] == ["0:07", "12:34", "2:34:56"]
-
-
-@pytest.mark.parametrize(
-    ("memory", "jobs"), [(16, 2), (32, 6), (64, 12), (128, 25), (4, 1), (256, 32)]
-)
-def test_compile_jobs_follow_from_memory(matrix: Matrix, memory: int, jobs: int) -> None:
-    build = matrix.variants[0].release.build
-    assert build.cores(memory, cpus=64) == jobs
-    assert build.cores(memory, cpus=4) == min(jobs, 4)
-
-
-def test_the_first_of_each_group_comes_first_and_cpu_only_variants_last(matrix: Matrix) -> None:
-    ids = [v.id for v in in_order(matrix.variants)]
-    assert sorted(ids) == sorted(v.id for v in matrix.variants)
-    assert ids[:3] == ["sm120-avx2", "sm110-armv8_2", "cpu-avx2"]
-    assert ids[-3:] == ["cpu-avx512", "cpu-avx512bf16", "cpu-avx512vnni"]
-
-
-def test_a_companion_comes_after_its_variant_which_is_added(matrix: Matrix) -> None:
-    by_id = {package.id: package for package in matrix.packages}
-    wanted = [by_id["sm90-avx512+torchvision"], by_id["cpu-avx2"]]
-    ids = [package.id for package in in_order(wanted)]
-    assert ids == ["sm90-avx512", "sm90-avx512+torchvision", "cpu-avx2"]
-
-
-def test_the_plan_names_what_is_compiled_before_pytorch() -> None:
-    built = tuple(f"/nix/store/x-{name}-2.9.0.drv" for name in ("torch", "nccl", "magma"))
-    said = work_of_nix(MissingPaths(built, 212), 13)
-    assert said.startswith("Nix builds 3 derivations and fetches 212; magma and nccl are compiled")
-    assert said.endswith(": MAGMA takes about 13 core hours (estimate of matrix.toml)")
-    assert work_of_nix(MissingPaths(built[:1], 0), 13) == "Nix builds 1 derivation and fetches 0"

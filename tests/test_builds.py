@@ -15,13 +15,12 @@ from unittest import mock
 
 import kills
 import pytest
-from conftest import OF_ANOTHER_USER, PROJECT, WHOLE, Project, copied_project, needs_nix, unfolded
+from conftest import OF_ANOTHER_USER, PROJECT, Project, copied_project, needs_nix, unfolded
 from test_prefetch import OTHER
-from world import Site, World, model, prepare, prepared_project, wait_until
+from world import Site, World, model, prepare, wait_until
 
 from build_pytorch.base import git, outputs
 from build_pytorch.matrix import known_hardware, matrix_reader
-from build_pytorch.results import artefacts
 
 pytestmark = needs_nix
 
@@ -106,136 +105,60 @@ def test_a_dry_run_builds_nothing(built: World) -> None:
 RECIPE = ".flox/pkgs/pytorch-python313-cpu-avx512vnni.nix"
 
 
-def test_a_recipe_that_verification_refuses_is_built_only_with_force(changed: World) -> None:
+def test_obstacles_stop_all_before_it_begins(changed: World) -> None:
+    """Each with what to do; --force builds what verification refuses."""
+    changed.project.edit("matrix.toml", "disk = 0.01", "disk = 60000")
+    changed.project.edit("matrix.toml", "job_memory = 1", "job_memory = 5000")
+    said = unfolded(changed.build("sm90-avx2", "--dry-run").stderr)
+    assert re.search(r"disk: \d+ GiB free in .*, 1 at once need 60000; ", said)
+    assert "compile jobs each need 5000 GiB" in said
+    changed.link("cpu-avx512vnni").mkdir()
     changed.project.edit(RECIPE, "cudaSupport = false", "cudaSupport = true")
-    done = changed.build("cpu-avx512vnni", "--dry-run")
-    assert done.returncode == 2
-    assert "verification finds" in done.stderr
-    assert "`invoke verify --packages cpu-avx512vnni` shows what" in unfolded(done.stderr)
-    assert changed.build("cpu-avx512vnni", "--dry-run", "--force").returncode == 0
+    wanted = ("cpu-avx512bf16,cpu-avx512vnni", "--dry-run")
+    done = changed.build(*wanted)
+    said = unfolded(done.stderr)
+    assert (done.returncode, "a build cannot start: 2 obstacles:" in said) == (2, True)
+    assert "result-pytorch-python313-cpu-avx512vnni: not a link; move it away" in said
+    assert "cpu-avx512vnni: verification finds " in said
+    assert "`invoke all` writes recipes again, `invoke verify --packages cpu-avx512vnni`" in said
+    changed.link("cpu-avx512vnni").rmdir()
+    assert changed.build(*wanted, "--force").returncode == 0
     changed.project.edit(RECIPE, "inherit (nixpkgs_pinned) lib;", "")
-    done = changed.build("cpu-avx512vnni", "--dry-run", "--force")
+    done = changed.build(*wanted, "--force")
     assert done.returncode == 2
     assert "pytorch-python313-cpu-avx512vnni: undefined variable 'lib'" in unfolded(done.stderr)
-
-
-def test_a_recipe_that_is_out_of_date_is_not_built_and_the_fix_is_a_command(
-    changed: World,
-) -> None:
-    changed.project.edit("matrix.toml", "max_jobs = 32", "max_jobs = 16")
-    wanted = "cpu-avx512bf16,cpu-avx512vnni"
-    done = changed.build(wanted, "--dry-run")
-    assert done.returncode == 2
-    assert "cpu-avx512bf16 cpu-avx512vnni: verification finds " in unfolded(done.stderr)
-    assert "`invoke all` writes recipes again" in unfolded(done.stderr)
-    assert changed.project.invoke("phase4").returncode == 0
-    row = changed.built(f"{wanted},cpu-avx2", "--dry-run")["by_id"]["cpu-avx2"]
-    assert (row["action"], row["reason"]) == ("build", "the result is of another recipe")
 
 
 def test_a_dry_run_says_its_hours(reader: World) -> None:
     wanted = ("sm90-avx2,sm90-avx2+torchvision", "--dry-run", "--cores", "2")
     done = reader.build(*wanted)
-    assert done.returncode == 0, done.stderr
     shown = unfolded(done.stdout)
-    assert "2 cores each, about 4.0 hours in all (estimate)" in shown
-    assert "4.0 hours, estimate of matrix.toml: sm90-avx2" in shown
-    assert "unknown time: sm90-avx2+torchvision" in shown
-    assert "note Nix builds 2 derivations and fetches 0" in shown
+    for text in (
+        "2 cores each, about 4.0 hours in all (estimate)",
+        "4.0 hours, estimate of matrix.toml: sm90-avx2",
+        "unknown time: sm90-avx2+torchvision",
+        "note Nix builds 2 derivations and fetches 0",
+    ):
+        assert text in shown
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     document = json.loads(reader.build(*wanted, "--json").stdout)
     rows = {row["variant"]: row for row in document["variants"]}
     assert rows["sm90-avx2"]["hours"] == document["hours"] == 3.95
-    assert rows["sm90-avx2"]["hours_from"] == "estimate of matrix.toml"
     assert "hours" not in rows["sm90-avx2+torchvision"]
 
 
-def lose_the_pin(world: World) -> None:
-    """Give the pin of GPU recipes a hash that the store does not have."""
-    world.project.edit("matrix.toml", model()[1], OTHER)
-    assert world.project.invoke("phase2").returncode == 0
-
-
 def test_the_plan_of_a_dry_run_needs_no_network(changed: World) -> None:
-    pin = "6a030d535719c5190187c4cec156f335e95e3211"
-    lose_the_pin(changed)
+    changed.project.edit("matrix.toml", model()[1], OTHER)  # a hash that the store does not have
+    assert changed.project.invoke("phase2").returncode == 0
     changed.env |= dict.fromkeys(("https_proxy", "HTTPS_PROXY"), "http://127.0.0.1:9")
     changed.env["NIX_CONFIG"] += "\ndownload-attempts = 1"
     done = changed.build("sm90-avx2", "--dry-run")
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("Plan: nix, 1 at once, ")
-    shown = " ".join(done.stdout.split())
-    assert " hours in all (estimate); " in shown
-    assert " GiB of memory and " in shown
-    assert "derivations not evaluated: the pin cannot be reached from here" in shown
-    assert [line.split()[:2] for line in lines if line.startswith("  build")] == [
-        ["build", "sm90-avx2"]
-    ]
-    assert all(len(line) <= 80 for line in lines)
+    assert "  build       sm90-avx2" in done.stdout
+    assert "derivations not evaluated: the pin cannot be reached from here" in unfolded(done.stdout)
     done = changed.build("sm90-avx2")
     assert done.returncode == 2
     assert "the pinned nixpkgs cannot be downloaded" in done.stderr
-    assert pin in done.stderr
-
-
-def test_what_a_build_needs_and_the_machine_has_not_stops_before_it_begins(
-    changed: World,
-) -> None:
-    changed.project.edit("matrix.toml", "disk = 0.01", "disk = 60000")
-    changed.project.edit("matrix.toml", "job_memory = 1", "job_memory = 5000")
-    done = changed.build("sm90-avx2", "--dry-run")
-    assert done.returncode == 2
-    said = unfolded(done.stderr)
-    assert re.search(r"disk: \d+ GiB free in .*, 1 at once need 60000; ", said)
-    assert "compile jobs each need 5000 GiB" in said
-    assert "--force" in said
-
-
-def test_a_variant_is_not_built_on_a_cpu_that_cannot_run_it(changed: World) -> None:
-    """The build runs what it has compiled; it would end with an illegal instruction."""
-    path = changed.root / "matrix.toml"
-    cpu = matrix_reader.load(changed.root).cpus["avx512bf16"]
-    table = "\n[cpu.avx512bf16]\ncpuinfo = "
-    old = f"{table}{json.dumps(list(cpu.cpuinfo))}\n"  # where this machine lacks its flags
-    text = path.read_text().replace(old, "")
-    path.write_text(f"{text}{table}{json.dumps([*cpu.cpuinfo, 'future_isa'])}\n")
-    wanted = ("cpu-avx512bf16", "--dry-run")
-    done = changed.build(*wanted)
-    assert done.returncode == 2
-    assert "nothing to build: wrong CPU: a build runs what it compiles, and " in done.stderr
-    assert " lacks future_isa; --builders names others, --force builds here" in unfolded(
-        done.stderr
-    )
-    assert changed.build(*wanted, "--force").returncode == 0
-    assert changed.built(*wanted, "--force")["variants"][0]["action"] == "build"
-    (row,) = changed.built(*wanted, "--builders", "ssh://x")["variants"]
-    assert row["action"] == "build remotely"
-
-
-def test_recipes_that_do_not_evaluate_for_one_reason_are_one_obstacle(changed: World) -> None:
-    changed.env |= {"HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none/cache"}
-    lose_the_pin(changed)
-    done = changed.build("sm89-*,sm90-*", "--force", "--dry-run")
-    assert done.returncode == 2
-    assert "error: a build cannot start: 1 obstacle:" in done.stderr
-    assert " and 5 more: " in unfolded(done.stderr)
-
-
-def test_what_stands_at_the_place_of_a_result_link(changed: World) -> None:
-    changed.link("cpu-avx512vnni").mkdir()
-    done = changed.build("cpu-avx512vnni", "--dry-run")
-    assert done.returncode == 2
-    assert "result-pytorch-python313-cpu-avx512vnni: not a link; move it away" in unfolded(
-        done.stderr
-    )
-    changed.link("cpu-avx512bf16").symlink_to("/etc/hostname")  # no result
-    changed.link("cpu-avx2").unlink()
-    found = changed.built("cpu-avx512bf16,cpu-avx2", "--dry-run")["by_id"]
-    assert {name: row["reason"] for name, row in found.items()} == {
-        "cpu-avx512bf16": "not built yet",
-        "cpu-avx2": "in the store already, only the link is missing",
-    }
 
 
 def test_a_stale_link_is_no_result_of_a_program_that_did_nothing(changed: World) -> None:
@@ -290,16 +213,6 @@ def test_what_flox_left_running_is_ended_before_another_attempt(changed: World) 
     assert outcome(changed, "sm90-avx2", "--cores", "1", backend="flox")["cause"] == "out-of-memory"
     ran = subprocess.run(["pgrep", "-f", "sleep 4242"], capture_output=True, check=False)
     assert ran.returncode == 1
-
-
-def test_json_is_one_document_in_every_outcome(reader: World) -> None:
-    for argv, code in (
-        (["sm121-avx2"], 2),
-        (["cpu-avx2,cpu-avx512"], 0),
-    ):
-        done = reader.built(*argv)
-        assert (done["returncode"], done["exit_code"]) == (code, code), done["stderr"]
-    assert [row["action"] for row in done["variants"]] == ["up to date"] * 2
 
 
 def test_two_runs_in_one_checkout_keep_apart(built: World) -> None:
@@ -375,35 +288,26 @@ def test_failures_are_shown_named_or_tried_again(world: World) -> None:
     assert len(world.logs("cpu-avx512vnni")) == 1
 
 
-COMPILER = "phases; ninja; echo 'FAILED: x.o'; echo 'x.cpp:3:1: error: no type'; exit 1"
-
-
 def test_what_would_fail_again_is_not_built_again(world: World) -> None:
-    """A change of the recipe, --retry, or a cause that lies in the machine: then it is built."""
-    world.scenario("cpu-avx2", COMPILER)
+    error = "x.cpp:3:1: error: no type"
+    world.scenario("cpu-avx2", f"phases; ninja; echo 'FAILED: x.o'; echo '{error}'; exit 1")
     world.scenario("cpu-avx512", "echo 'cp: error writing x: Disk quota exceeded'; exit 1")
     both = ("cpu-avx2,cpu-avx512", "--cores", "1")
-    first = world.built(*both)["by_id"]
-    assert first["cpu-avx2"]["message"] == "x.cpp:3:1: error: no type", "its headline"
+    first = world.build(*both)
+    assert (first.returncode, "0 built, 2 not" in first.stdout) == (1, True), "2 is bad input"
     again = world.built("failed", "--cores", "1", "--with", "torchvision")
     rows = again["by_id"]
-    assert rows["cpu-avx2"]["action"] == "failed"
     assert rows["cpu-avx2"]["reason"] == "would fail again (compiler error)"
     assert rows["cpu-avx2+torchvision"]["reason"] == "cpu-avx2 failed, and this needs it"
     assert rows["cpu-avx512"]["outcome"] == "failed", "a full disk is not of the recipe"
-    assert any("--retry builds again" in note for note in again["notes"])
     done = world.build("cpu-avx2", "--cores", "1")
-    assert done.returncode == 1, "a package that was asked for is not built"
-    assert done.stdout.splitlines()[-1] == "0 built, 0 not; 1 failed before"
-    assert len(world.logs("cpu-avx2")) == 1
-    world.build("cpu-avx2", "--cores", "1", "--retry")
-    assert len(world.logs("cpu-avx2")) == 2
-    kept = world.built("cpu-avx2", "--keep-failed", "--dry-run")["by_id"]["cpu-avx2"]
-    assert kept["action"] == "build", "somebody wants to see its folder"
-    recipe = world.project.recipe("cpu-avx2")
-    recipe.write_text(recipe.read_text() + "# changed\n")
-    world.scenario("cpu-avx2", "good")
-    assert world.built("cpu-avx2", "--force")["by_id"]["cpu-avx2"]["outcome"] == "built"
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "0 built, 0 not; 1 failed before")
+    world.scenario("default", "good")
+    for name in ("cpu-avx2", "cpu-avx512"):
+        world.scenario(name, "good")
+    assert world.build("cpu-avx2", "--retry").returncode == 0
+    rows = world.built("cpu-avx2,cpu-avx512")["by_id"]
+    assert (rows["cpu-avx2"]["action"], rows["cpu-avx512"]["outcome"]) == ("up to date", "built")
 
 
 # --- hashes ---
@@ -455,17 +359,6 @@ def test_with_fix_hashes_wrong_ones_are_taken_and_the_builds_go_on(strict_world:
     assert changed == ["hash", "hash_of"] * 2  # the source of torch, the patch of MAGMA
 
 
-@pytest.mark.slow
-def test_with_fix_hashes_the_changed_hash_of_an_unchanged_tag_is_not_taken(
-    strict_world: World,
-) -> None:
-    before = (strict_world.root / "matrix.toml").read_text()
-    done = strict_world.built("cpu-avx2", "--fix-hashes")
-    assert [row["cause"] for row in done["variants"]] == ["hash-mismatch"]
-    assert "--accept takes the new hash" in " ".join(done["stderr"].split())
-    assert (strict_world.root / "matrix.toml").read_text() == before
-
-
 # --- resume ---
 
 
@@ -484,27 +377,6 @@ def test_the_store_decides_what_is_built_not_the_ledger(world: World) -> None:
     assert (row["action"], row["reason"]) == ("build", "not built yet")
 
 
-def test_failures_are_counted_and_the_rest_goes_on_unless_fail_fast(world: World) -> None:
-    world.scenario("cpu-avx2", "phases; exit 1")
-    done = world.built("cpu-*", "--fail-fast")
-    assert [row["outcome"] for row in done["variants"]] == ["failed", *["not started"] * 3]
-    assert done["returncode"] == 1
-    world.scenario("cpu-avx512bf16", "phases; exit 1")
-    again = world.build("cpu-*")
-    assert again.returncode == 1, "2 is bad input"
-    assert "2 built, 2 not" in again.stdout
-    for name in ("cpu-avx2", "cpu-avx512bf16"):
-        world.scenario(name, "good")
-    rows = world.built("cpu-*", "--dry-run")["variants"]
-    actions = {row["variant"]: row["action"] for row in rows}
-    assert actions == {
-        "cpu-avx2": "build",
-        "cpu-avx512": "up to date",
-        "cpu-avx512bf16": "build",
-        "cpu-avx512vnni": "up to date",
-    }
-
-
 def test_several_variants_are_built_at_once(world: World) -> None:
     others = ("cpu-avx512bf16", "cpu-avx512vnni")
     for one, other in (others, others[::-1]):
@@ -518,11 +390,13 @@ def test_several_variants_are_built_at_once(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow),
+    ],
 )
-def test_ctrl_c_ends_builds_politely_and_leaves_no_orphans(
-    world: World, number: int, code: int
-) -> None:
+def test_a_signal_ends_builds_and_leaves_no_orphans(world: World, number: int, code: int) -> None:
     world.scenario("cpu-avx512", "phases; sleep 600; finish")
     run = world.start("cpu-avx2,cpu-avx512")
     world.wait_for("started", 2)
@@ -531,11 +405,9 @@ def test_ctrl_c_ends_builds_politely_and_leaves_no_orphans(
     assert run.returncode == code, output
     assert "Traceback" not in output
     world.wait_for_no_builders()
-    assert [e["outcome"] for e in world.ledger() if e["event"] == "ended"] == [
-        "built",
-        "interrupted",
-    ]
-    assert world.link("cpu-avx2").exists()
+    ends = [e["outcome"] for e in world.ledger() if e["event"] == "ended"]
+    assert ends == ["built", *(["interrupted"] if number != signal.SIGKILL else [])]
+    assert (world.link("cpu-avx2").exists(), world.processes()) == (True, [])
     world.scenario("cpu-avx512", "good")
     assert world.build("cpu-avx2,cpu-avx512").returncode == 0
 
@@ -571,16 +443,6 @@ def test_a_second_ctrl_c_ends_what_does_not_want_to_end(world: World) -> None:
     assert world.ledger()[-1]["outcome"] == "interrupted"
 
 
-@pytest.mark.slow
-def test_kill_9_of_the_command_alone_ends_its_builds(world: World) -> None:
-    world.scenario("default", "phases; sleep 600; finish")
-    run = world.start("cpu-avx2")
-    world.wait_for("started")
-    run.kill()
-    world.wait_for_no_builders()
-    run.communicate()
-
-
 KILLS = int(os.environ.get("BUILD_PYTORCH_TEST_KILLS", "10"))
 
 
@@ -593,31 +455,24 @@ def test_kill_9_at_any_moment_loses_no_finished_build(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_log_of_200_mb_streams_in_constant_memory(world: World) -> None:
-    megabytes = int(os.environ.get("BUILD_PYTORCH_TEST_LOG_MB", "50"))
-    line = "x" * 999
-    world.scenario("default", f"phases; yes {line} | head -n {megabytes * 1000}; finish")
+def test_a_long_log_streams_in_constant_memory(world: World) -> None:
+    """The largest process of all that ran, Nix included; a log in memory would be far above."""
+    world.scenario("default", f"phases; yes {'x' * 999} | head -n 50000; finish")
+    world.scenario("cpu-avx2", "good")
     peaks = []
     for variant in ("cpu-avx2", "cpu-avx512"):
-        if variant == "cpu-avx2":
-            world.scenario(variant, "good")
         code = (
             "import resource, subprocess, sys\n"
             f"subprocess.run([sys.executable, '-m', 'invoke', 'build', '{variant}'], check=True)\n"
             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
         )
         done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=world.root,
-            env={**os.environ, **world.env},
-            check=True,
-            capture_output=True,
-            text=True,
-        )
+            [sys.executable, "-c", code], cwd=world.root, env={**os.environ, **world.env},
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
         peaks.append(int(done.stdout.splitlines()[-1]))
     (log,) = (world.root / ".build-pytorch/logs").glob("*-cpu-avx512/*.log")
-    assert log.stat().st_size > megabytes * 1_000_000
-    # The largest process of all that ran, Nix included; a log in memory would be far above.
+    assert log.stat().st_size > 50_000_000
     assert peaks[1] - peaks[0] < 30_000
 
 
@@ -652,22 +507,6 @@ def test_flox_is_taken_where_it_is_installed_and_its_output_is_watched(world: Wo
     assert (row["outcome"], row["cause"]) == ("stopped", "cuda-off")
 
 
-@pytest.mark.slow
-def test_flox_builds_in_the_environment_of_the_release(site: Site, tmp_path: Path) -> None:
-    """A release has an environment of its own where its recipes are in another .flox/pkgs."""
-    world = World(prepared_project(tmp_path / "project", is_whole=True), site, tmp_path)
-    world.program("flox", "#!/bin/sh\necho $@ > flox-words\nexit 1\n")
-    world.project.commit()
-    done = world.build("cuda12_8/sm61-avx", "--force")
-    package = "pytorch-python313-cuda12_8-sm61-avx"
-    assert f"$ flox build --dir releases/cuda12_8 {package}" in done.stdout
-    assert (world.root / "flox-words").read_text() == f"build --dir releases/cuda12_8 {package}\n"
-    link = world.root / f"releases/cuda12_8/result-{package}"
-    link.symlink_to(world.site.store / "0-nothing")
-    variant = next(v for v in matrix_reader.parse(WHOLE).variants if v.package == package)
-    assert artefacts.link(world.root, variant) == link
-
-
 def test_flox_builds_only_what_git_tracks(changed: World) -> None:
     changed.program("flox", FLOX)
     changed.project.git("rm", "-q", "--cached", RECIPE)
@@ -692,31 +531,6 @@ def test_without_flox_and_nix_it_says_what_to_install(reader: World) -> None:
     assert done.returncode == 2
     assert "  build       sm90-avx2  not built yet" in done.stdout
     assert "\n  not installed: flox or nix-build" in done.stderr
-
-
-# --- status ---
-
-
-@pytest.mark.slow
-def test_status_says_of_each_variant_how_far_it_is(changed: World) -> None:
-    changed.program("flox", "#!/bin/sh\nexit 1\n")
-    changed.build("cpu-avx512bf16", "--backend", "flox")
-    changed.project.edit(RECIPE, "openblas", "openblas2")
-    changed.link("cpu-avx512").unlink()
-    (changed.root / ".flox/pkgs/pytorch-python313-cuda13_0-sm90-avx2.nix").unlink()
-    done = changed.project.run(
-        "invoke", "status", "--packages", "cpu-*,sm90-avx2", "--json", env=changed.env
-    )
-    document = json.loads(done.stdout)
-    rows = {row["id"]: row for row in document["packages"]}
-    built = {name: row["steps"]["built"] for name, row in rows.items()}
-    assert built["cpu-avx2"] == "yes"
-    assert rows["cpu-avx2"]["output"] == str(changed.link("cpu-avx2").resolve())
-    assert (built["cpu-avx512"], built["cpu-avx512bf16"]) == ("-", "failed")
-    assert rows["sm90-avx2"]["state"] == "not built"
-    assert document["next"] == ["invoke all"], "the recipe of sm90-avx2 is missing"
-    totals = document["totals"]
-    assert (totals["built"], totals["failed"]) == (1, 1)
 
 
 # --- nox ---

@@ -10,16 +10,12 @@ import subprocess
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import needs_nix, unfolded
+from conftest import needs_nix
 from world import Site, World
-
-from build_pytorch.build.backends import BuildAction, BuildBackend, BuildSettings, Step
-from build_pytorch.matrix.model import Matrix
-from build_pytorch.nix.store import NixSettings
 
 pytestmark = needs_nix
 
@@ -171,36 +167,6 @@ def test_a_builder_that_cannot_be_reached_is_named(world: World) -> None:
     assert done["by_id"]["sm121-armv9"]["outcome"] == "failed"
     assert done["by_id"]["sm121-armv9"]["cause"] == "builder-unreachable"
     assert done["by_id"]["cpu-avx2"]["outcome"] == "built"  # here
-
-
-def test_nix_gets_the_builders_and_builds_nothing_here_that_this_cpu_cannot_run(
-    matrix: Matrix, tmp_path: Path
-) -> None:
-    line = "ssh://a x86_64-linux - 1 1 big-parallel"
-    settings = BuildSettings(root=tmp_path, builders=line)
-    backend = BuildBackend("nix", settings, NixSettings(("x86_64-linux",), ()))
-    variants = {variant.id: variant for variant in matrix.variants}
-
-    def more(name: str, action: BuildAction) -> Sequence[str]:
-        step = Step(package=variants[name], action=action, reason="", digest="")
-        return backend.command(step, 1).argv[6:-2]
-
-    assert more("cpu-avx2", BuildAction.BUILD) == ["--builders", line]
-    assert more("cpu-avx2", BuildAction.REMOTE) == ["--builders", line, "--max-jobs", "0"]
-    assert more("sm121-armv9", BuildAction.REMOTE) == ["--builders", line]
-
-
-def test_a_stopped_build_counts_as_failed_although_the_store_has_the_result(
-    changed: World,
-) -> None:
-    ended = [e for e in changed.ledger() if e["event"] == "ended" and e["variant"] == "cpu-avx2"]
-    stopped = {**ended[-1], "outcome": "stopped", "cause": "cuda-on", "outputs": []}
-    with (changed.root / ".build-pytorch/ledger.jsonl").open("a") as file:
-        file.write(json.dumps(stopped) + "\n")
-    again = changed.build("cpu-avx2")
-    assert again.returncode == 1
-    assert "its build was stopped (cuda-on), but the store has the result" in unfolded(again.stdout)
-    assert f"nix-store --delete {ended[-1]['outputs'][0]}" in unfolded(again.stdout)
 
 
 # --- release.nix ---
