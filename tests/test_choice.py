@@ -357,6 +357,9 @@ haswell | 3.5 8.6     | 470.256.02 |      | code for 8.6; not for GPU 0
 grace   | 11.0        |            |      | needs a JetPack with CUDA 13.2
 haswell | 3.7         | 470.256.02 |      | unconfirmed
 m2      |             |            |      | uses the GPU through Metal (MPS)
+haswell |             |            |      | 2.13.0 or newer; for the CPU
+altra   | 8.0         | 550.163.01 |      | the newest for this driver
+altra   | 7.5         | 580.95.05  |      | 2.13.0; CUDA 13.0, code for 7.5
 """.strip().splitlines()
 
 # What a newer driver makes possible.
@@ -404,6 +407,14 @@ def test_a_build_is_named_with_the_reason_to_build_it_or_not(row: str) -> None:
     build = choose(MATRIX, machine).build
     assert f"{build.variant}: {build.says}".startswith(answer)
     assert build.has_reason == ("no reason" not in answer)
+
+
+def test_what_runs_besides_uses_the_gpu_too_and_is_not_shown() -> None:
+    choice, _ = first("zen4 | RTX 3090=8.6 | 580.95.05 | ")
+    shown = [offer.build for offer in choice.now]
+    assert "conda-forge" in {build.who for build in choice.others}
+    assert all(build.cuda and build not in shown for build in choice.others)
+    assert not any(build.cuda for build in first("zen4 | | | ")[0].others)
 
 
 def test_lines_for_the_matrix_make_the_variant_that_it_lacks() -> None:

@@ -121,6 +121,18 @@ def test_architectures_and_sizes_are_read_from_a_library(tmp_path: Path) -> None
     assert texts(part) == "device code"
 
 
+@needs_cuda
+def test_the_nccl_beside_a_wheel_counts_for_the_size_alone(tmp_path: Path) -> None:
+    compile_library(tmp_path / "torch/lib")
+    device_library(tmp_path / "torch/lib", "90 90a")
+    device_library(tmp_path / "nvidia/nccl/lib", LIST, name="libnccl.so.2")
+    part = looked("device-code", "sm90-avx2", tmp_path / "torch/lib")
+    assert part["state"] == "passed"
+    assert {*part["figures"]["sizes"]["libnccl.so.2"]} >= {"host", "sm_75", "sm_120"}
+    part = looked("device-code", "cpu-avx2", tmp_path / "torch/lib")
+    assert "libnccl.so.2" not in part["figures"]["sizes"]
+
+
 def test_a_cpu_only_build_is_found_by_its_libraries(tmp_path: Path) -> None:
     compile_library(tmp_path)
     assert looked("device-code", "cpu-avx2", tmp_path)["state"] == "passed"

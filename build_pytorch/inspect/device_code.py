@@ -77,13 +77,9 @@ def expected_code(target: Target) -> ExpectedCode | None:
         is_known = in_range(cuda, f">={one.cuda}") and in_range(torch, f">={one.torch}")
         added += [one] if one.base == capability and is_known else []
     wanted = {code, f"{code}a", f"{code}f"}  # a, f: features of these GPUs or of their family
-    return ExpectedCode(
-        product=target.product,
-        capability=capability,
-        wanted=wanted,
-        allowed=wanted.union(one.code for one in added),
-        needed=tuple(one.code for one in added if one.needed),
-    )
+    allowed = wanted.union(one.code for one in added)
+    needed = tuple(one.code for one in added if one.needed)
+    return ExpectedCode(target.product, capability, wanted, allowed, needed)
 
 
 def check_device_code(target: Target, figures: dict[str, Any]) -> Iterator[InspectionFinding]:
@@ -151,13 +147,10 @@ def judge_library(
         yield InspectionFinding("error", library, found, f"{code} and nothing else")
     for needed in expected.needed if is_main and not without else ():
         if present.isdisjoint({needed, f"{needed[:-1]}f"}):
-            yield InspectionFinding(
-                "error",
-                library,
-                f"no {needed} code: FP8 row-wise matrix products fail",
-                f"{needed} in RowwiseScaledMM.cu, beside {code}",
-                'look in the build log for "cmake/Codegen.cmake has no condition", and build again',
-            )
+            found = f"no {needed} code: FP8 row-wise matrix products fail"
+            right = f"{needed} in RowwiseScaledMM.cu, beside {code}"
+            fix = 'look for "cmake/Codegen.cmake has no condition" in the log, and build again'
+            yield InspectionFinding("error", library, found, right, fix)
     if ptx := _counts(each.ptx for each in ours):
         fix = "none needed: PTX makes the library larger and the start on newer GPUs slower"
         yield InspectionFinding("warning", library, f"PTX: {ptx}", "binaries only", fix)
@@ -182,14 +175,10 @@ def _judge_bundled(
         if fit(code, ptx, capability) is None:
             lacking.append(each)
     if lacking:
-        codes = _counts(each.cubins for each in lacking)
-        yield InspectionFinding(
-            bundled.severity,
-            library,
-            f"{len(lacking)} of {counted(len(lists), 'object')} of {title} for {codes}",
-            f"code that runs on {capability}",
-            f"{title} fails on this GPU: build it for {capability} as well (cudaCapabilities)",
-        )
+        number, codes = counted(len(lists), "object"), _counts(each.cubins for each in lacking)
+        found, right = f"{len(lacking)} of {number} of {title}", f"code that runs on {capability}"
+        fix = f"{title} fails on this GPU: build it for {capability} as well (cudaCapabilities)"
+        yield InspectionFinding(bundled.severity, library, f"{found} for {codes}", right, fix)
 
 
 def _nccl_beside(target: Target) -> list[Path]:

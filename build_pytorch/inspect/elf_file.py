@@ -116,22 +116,14 @@ def device_objects(elf: ElfFile) -> list[DeviceObject]:
     end, left, found = at + length, _MOST_IMAGES, list[DeviceObject]()
     damaged = ToolError(f"{elf.path.name}: its device code is damaged")
     with elf.path.open("rb") as file:
-
-        def read(layout: Layout, stop: int) -> tuple[int, ...]:
-            data = os.pread(file.fileno(), layout.size, at) if at + layout.size <= stop else b""
-            if len(data) < layout.size:
-                raise damaged
-            return layout.unpack(data)
-
         while (at := _after_padding(file, at, end)) < end:
-            magic, header, size = read(_OBJECT, end)
-            stop = at + header + size
+            magic, header, size = _unpacked(_OBJECT, file, at)
+            stop, images = at + header + size, dict[str, int]()
             if magic != _OBJECT_MAGIC or header < _OBJECT.size or stop > end:
                 raise damaged
-            images: dict[str, int] = {}
             at += header
             while at < stop:
-                kind, header, size, number, flags = read(_IMAGE, stop)
+                kind, header, size, number, flags = _unpacked(_IMAGE, file, at)
                 at += header + size
                 left -= 1
                 if header < _IMAGE.size or at > stop or left < 0:
@@ -142,6 +134,11 @@ def device_objects(elf: ElfFile) -> list[DeviceObject]:
                     images[name] = images.get(name, 0) + header + size
             found.append(DeviceObject(images))
     return found
+
+
+def _unpacked(layout: Layout, file: BinaryIO, at: int) -> tuple[int, ...]:
+    """Return what is at a place of a file, which ends with zeros."""
+    return layout.unpack(os.pread(file.fileno(), layout.size, at).ljust(layout.size, b"\0"))
 
 
 def _after_padding(file: BinaryIO, at: int, end: int) -> int:

@@ -21,11 +21,9 @@ from build_pytorch.results import artefacts, evidence, ledger
 from build_pytorch.results.artefacts import Artefact
 
 Outcome = Literal["passed", "failed", "warning", "skipped"]
-_STATES: Final[dict[str, Outcome]] = {
-    "error": "failed",
-    "undecided": "skipped",
-    "warning": "warning",
-}
+_STATES: Final[tuple[tuple[str, Outcome], ...]] = (
+    ("error", "failed"), ("undecided", "skipped"), ("warning", "warning"),
+)  # fmt: skip
 
 
 class Part(NamedTuple):
@@ -74,17 +72,14 @@ def check_libraries(target: Target, _figures: dict[str, Any]) -> Iterator[Inspec
         found = f"not in {target.folder}, nor in the closure"
         yield InspectionFinding("error", product.main[0], found, f"{product.title}'s library")
     for library in target.libraries():
-        found, place = "", os.path.realpath(library)
-        if target.artefact and not place.startswith(f"{store.folder()}/"):
-            found = f"a link that leads out of the Nix store: {place}"
-            yield InspectionFinding("error", library.name, found, "a file of the result")
-            continue
+        place = os.path.realpath(library)
         try:
             machine = read_elf(library).machine
+            found = f"an ELF file for machine {machine}" * (machine != MACHINES[platform])
         except ToolError as error:
             found = f"not a complete ELF file: {error}"
-        else:
-            found = f"an ELF file for machine {machine}" * (machine != MACHINES[platform])
+        if target.artefact and not place.startswith(f"{store.folder()}/"):
+            found = f"a link that leads out of the Nix store: {place}"
         if found:
             expected = f"a 64-bit library for machine {MACHINES[platform]}, which is {platform}"
             yield InspectionFinding("error", library.name, found, expected)
@@ -181,10 +176,10 @@ def inspect_target(target: Target) -> Inspection:
         results.append(look(name, target, "" if is_readable else "the libraries are not complete"))
     states = {result.state for result in results}
     outcome = "failed" if "failed" in states else "skipped" if "skipped" in states else "passed"
+    reasons = [_reason(part) for part in results if part.state == outcome != "passed"]
     return structs.replace(
-        _not_run(target.package),
+        _not_run(target.package, *reasons),
         outcome=outcome,
-        reasons=tuple(_reason(part) for part in results if part.state == outcome != "passed"),
         folder=str(target.folder),
         output=str(target.artefact.output) if target.artefact else "",
         parts=tuple(results),
@@ -201,7 +196,7 @@ def look(name: str, target: Target, obstacle: str = "") -> PartResult:
     if obstacle:
         findings, figures = [InspectionFinding("undecided", name, obstacle)], {}
     severities = {finding.severity for finding in findings}
-    states = [state for severity, state in _STATES.items() if severity in severities]
+    states = [state for severity, state in _STATES if severity in severities]
     for finding in findings:
         finding.fix = finding.fix or part.fix
     return PartResult(
