@@ -100,17 +100,14 @@ def test_a_lesser_kind_than_that_of_the_wheel_is_found(name: str, position: int)
     assert ": missing" not in found.problem
 
 
-def test_limited_threads_and_a_better_kind_are_no_finding() -> None:
+def test_limits_a_better_kind_and_what_belongs_to_cuda_are_no_finding() -> None:
     limited = "mkl_get_max_threads() : 1\n\tMKL_NUM_THREADS : 1\n"
     assert lacked(GPU, "config", *without("blas_threads", 1), limited) == []
     wheel = replace(WHEEL, features={"blas": "openblas"})
     assert lacked(GPU, "files", "libnvpl_blas_core.so.0", wheel=wheel) == []
-
-
-def test_a_build_without_cuda_need_not_have_what_belongs_to_it() -> None:
-    cpu_only = [name for name, feature in build_features().items() if not feature.cuda]
+    cpu_only = {name for name, feature in build_features().items() if not feature.cuda}
     found = lacked(variant_of("cpu-avx2"), "files", "")
-    assert {each.name for each in found} == {*cpu_only} - {"blas_threads"}
+    assert {each.name for each in found} == cpu_only - {"blas_threads"}
 
 
 def test_a_variant_is_compared_with_the_wheel_of_its_version_cuda_and_platform() -> None:
@@ -226,24 +223,17 @@ def with_mkl() -> Variant:
     return next(v for v in matrix_reader.parse(text).variants if v.group.blas == "mkl")
 
 
-@pytest.mark.parametrize(("blas", "is_wrong"), [("libopenblas.so.0", True), ("libmkl_rt", False)])
-def test_files_with_another_blas_than_the_matrix_asks_for_fail(
-    folder: Path, blas: str, is_wrong: bool
-) -> None:
+def test_another_blas_than_the_matrix_asks_for_fails(folder: Path) -> None:
     """A build with OpenBLAS passed as the variant with MKL, with the warning of any OpenBLAS."""
-    library(folder, {**SHOWN, "blas": (blas, "")})
-    part = looked("features", with_mkl(), folder)
-    errors = [f["found"] for f in part["findings"] if f["severity"] == "error"]
-    assert errors == (["BLAS: openblas"] if is_wrong else [])
-
-
-@pytest.mark.parametrize(("blas", "is_wrong"), [("open", True), ("generic", True), ("mkl", False)])
-def test_a_torch_with_another_blas_than_the_matrix_asks_for_fails(
-    blas: str, is_wrong: bool
-) -> None:
-    document = right(variant := with_mkl())
-    document["torch"]["config"] = f"  - Build settings: BLAS_INFO={blas}, "
-    reasons = judge(report(document), variant).reasons
-    assert any("the BLAS" in reason for reason in reasons) == is_wrong
+    variant = with_mkl()
+    for blas, errors in (("libopenblas.so.0", ["BLAS: openblas"]), ("libmkl_rt", [])):
+        library(folder, {**SHOWN, "blas": (blas, "")})
+        part = looked("features", variant, folder)
+        assert [f["found"] for f in part["findings"] if f["severity"] == "error"] == errors
+    document = right(variant)
+    for blas, is_wrong in (("open", True), ("generic", True), ("mkl", False)):
+        document["torch"]["config"] = f"  - Build settings: BLAS_INFO={blas}, "
+        reasons = judge(report(document), variant).reasons
+        assert any("the BLAS" in reason for reason in reasons) == is_wrong
     document["torch"]["config"] = "cut off"
     assert judge(report(document), variant).outcome == "passed"
