@@ -459,8 +459,6 @@ def test_what_does_not_run_is_named_with_the_reason() -> None:
     assert any("flags are unknown" in why for _, why in choose(MATRIX, unknown).rejected)
 
 
-def test_remarks_on_a_machine() -> None:
-    remarks = " ".join(first("haswell | V100=7.0 A100=8.0 | 581.29 | 13.0 WSL")[0].remarks)
-    assert "V100: 580 is the last driver branch" in remarks
-    assert "WSL2" in remarks
-    assert "A100" not in remarks
+def test_gpus_of_other_vendors_are_named_with_what_to_do() -> None:
+    machine = replace(machine_of("zen4 | | | |")[0], other_gpus=("AMD GPU 1002:744c",))
+    assert choose(MATRIX, machine).unused.startswith("AMD GPU 1002:744c: ROCm and XPU are not")

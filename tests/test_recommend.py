@@ -66,7 +66,7 @@ SAID = """
 --machine rtx5090-zen4 -v       | 0 | check flox install
 --machine rtx5090-zen4 -v       | 0 | not confirmed: that it installs today
 --machine h200-recorded -v      | 0 | Runs as well: pip install torch==2.14.1
---machine rx7900xtx-zen4 -v     | 0 | AMD GPU 1002:744c: ROCm and XPU are not covered
+--machine rx7900xtx-zen4        | 0 | AMD GPU 1002:744c: ROCm and XPU are not covered
 --gpu 12.0 --cpu zen4 --driver 550 | 1 | GPU a GPU of capability 12.0 stays unused
 --gpu 12.0 --cpu zen4 --driver 550 | 1 | driver 580.65.06 or newer runs `pip
 --gpu K40 --cpu avx2 --driver 470  | 1 | a GPU of 7.5 (Turing) or newer runs the newest

@@ -48,6 +48,7 @@ def place_of(machine: Machine, page: str) -> tuple[str, str, int] | None:
     cpu = max(having, key=lambda key: isas[key].level, default=older)
     known = KNOWN.gpu.get(f"sm{gpu.replace('.', '')}")
     is_odd = machine.is_wsl or gpu in TEGRA  # their drivers have other numbers
+    is_odd = is_odd or bool(machine.other_gpus)  # of which the page has no list
     is_odd = is_odd or any(it.name.endswith(("2B", "container")) for it in machine.gpus)
     is_impossible = known and machine.platform not in known.hosts
     if len(kinds) > 1 or is_odd or is_impossible or not cpu:

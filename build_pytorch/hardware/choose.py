@@ -51,7 +51,6 @@ class Choice(Struct, frozen=True, kw_only=True):
     build: BuildAdvice
     others: tuple[AvailableBuild, ...]  #: what runs besides, the best first
     rejected: tuple[tuple[AvailableBuild, str], ...]  #: what does not run, with the reason
-    remarks: tuple[str, ...]
 
 
 def choose(
@@ -80,7 +79,6 @@ def choose(
             it.build for it in running if it not in shown and bool(it.gpus) == bool(running[0].gpus)
         ),
         rejected=tuple((it.build, "; ".join(it.obstacles)) for it in judged if not it.runs),
-        remarks=tuple(_remarks(machine)),
     )
 
 
@@ -191,16 +189,5 @@ def _why_unused(running: Running, ready: list[AvailableBuild], machine: Machine)
         elif oldest:
             why = "; ".join(oldest.obstacles)
         return f"{gpu.name} stays unused: {why}"
-    return ""
-
-
-def _remarks(machine: Machine) -> Iterator[str]:
-    """Yield what a user should know about a machine, and what decides nothing."""
-    for name in machine.other_gpus:
-        what = "ROCm and XPU are not covered; https://pytorch.org/get-started has wheels"
-        yield f"{name}: {what}"
-    old = (gpu.name for gpu in machine.gpus if numbers(gpu.capability or "99") < (7, 5))
-    for name in dict.fromkeys(old):  # NVIDIA, release notes of driver 580, 2026-11
-        yield f"{name}: 580 is the last driver branch for it; update no further"
-    if machine.is_wsl:
-        yield "WSL2: the driver is that of Windows; install no Linux driver in WSL"
+    what = "ROCm and XPU are not covered; https://pytorch.org/get-started has wheels"
+    return f"{' and '.join(machine.other_gpus)}: {what}" if machine.other_gpus else ""

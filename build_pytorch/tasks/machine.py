@@ -115,7 +115,7 @@ def _print_command(screen: Screen, head: str, command: str, says: str) -> None:
 
 
 def _print_rest(screen: Screen, choice: Choice) -> None:
-    """Print what is unconfirmed, what else runs, what does not and why, and remarks."""
+    """Print what is unconfirmed, what else runs, and what does not and why."""
     for offer in choice.now:
         if text := offer.build.unconfirmed:
             screen.fold("check  ", f"{offer.command}: not confirmed: {text}", "yellow", _INDENT)
@@ -133,8 +133,6 @@ def _print_rest(screen: Screen, choice: Choice) -> None:
         screen.fold(f"       {build.install()}: ", why, indent=_INDENT + 2)
     for release, why in choice.build.rejected.items():
         screen.fold(f"       {release}: ", why, indent=_INDENT + 2)
-    for remark in choice.remarks:
-        screen.fold("note   ", remark, "yellow", indent=_INDENT)
 
 
 def _print_manifest(screen: Screen, choice: Choice) -> int:
