@@ -12,6 +12,7 @@ from conftest import ONE
 from msgspec.structs import replace
 from smoke_reports import raw, report, right
 
+from build_pytorch.base.errors import ToolError
 from build_pytorch.inspect import configuration
 from build_pytorch.inspect.configuration import features_in
 from build_pytorch.matrix import matrix_reader
@@ -209,10 +210,13 @@ def test_what_shows_nothing_is_one_warning_and_an_unknown_wheel_a_note(folder: P
     assert "`python scripts/wheel_facts.py 2.0.1`" in texts(part, "note")
 
 
-def test_a_text_across_two_pieces_is_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_text_than_any_library_has_is_not_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     library(folder, SHOWN)
-    monkeypatch.setattr(configuration, "_PIECE", 64)
-    assert features_in([folder / "libtorch_cpu.so"]).keys() == SHOWN.keys()
+    monkeypatch.setattr(configuration, "_MOST_TEXT", 64)
+    with pytest.raises(ToolError, match=r"^libtorch_cpu\.so: more than 0 MiB of text$"):
+        features_in([folder / "libtorch_cpu.so"])
 
 
 # --- blas, in matrix.toml ---

@@ -25,7 +25,7 @@ from conftest import Project, error_line, needs_nix
 
 from build_pytorch.base import digest
 from build_pytorch.inspect import closure, inspection
-from build_pytorch.inspect.configuration import judge_config
+from build_pytorch.inspect.configuration import cxx_flags, judge_config
 from build_pytorch.inspect.inspection import Inspection
 from build_pytorch.inspect.target import Target
 from build_pytorch.matrix.model import Variant
@@ -96,6 +96,13 @@ def test_the_configuration_is_compared(row: str) -> None:
     assert "; ".join(f"{one.severity} {one.found}" for one in findings) == says
     for finding in findings:
         assert ("records no CUDA activity" in finding.expected) is ("CUPTI" in finding.found)
+
+
+def test_flags_are_a_whole_string_and_limited() -> None:
+    mark = b"-fvisibility-inlines-hidden"
+    assert cxx_flags([b"-Wl\0x", b"a\0-mavx " + mark + b" -O2\0b"]) == f"-mavx {mark.decode()} -O2"
+    assert cxx_flags([b"no flags", b""]) is None
+    assert len(cxx_flags([b"x" * 10**6 + mark + b"x" * 10**6]) or "") == 2 << 16
 
 
 def test_the_configuration_is_read_from_the_files(tmp_path: Path) -> None:

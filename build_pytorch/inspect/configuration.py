@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from build_pytorch.base.errors import ToolError
 from build_pytorch.base.files import read_named
 from build_pytorch.base.versions import in_range, minor_version
 from build_pytorch.inspect.elf_file import read_elf
@@ -22,11 +23,12 @@ from build_pytorch.smoke.script import release_of
 
 _ORIGIN: Final = "the files"
 _LIBRARIES: Final = "the libraries"
-_TEXTS: Final = (b".dynstr", b".rodata")
+_SECTIONS: Final = (b".dynstr", b".rodata")
 _OWN: Final = ("libtorch_cpu.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so")
 _BLAS: Final = "libopenblas*.so*"
-_CXX: Final = re.compile(rb"[^\0]{0,65536}-fvisibility-inlines-hidden[^\0]{0,65536}")
-"""CXX_FLAGS: this flag is in those of every PyTorch (CMakeLists.txt), and in no other string."""
+_CXX: Final = b"-fvisibility-inlines-hidden"
+"""In CXX_FLAGS of every PyTorch (CMakeLists.txt), and in no other of its strings."""
+_LONGEST: Final = 1 << 16  #: bytes of CXX_FLAGS before and after it
 _NO_CUPTI: Final = "-DLIBKINETO_NOCUPTI"
 """In CXX_FLAGS of a build whose Kineto found no CUPTI (third_party/kineto's CMake, as
 cmake/Dependencies.cmake calls it). Debian's libtorch-cuda-2.6 has it; the official CUDA wheels of
@@ -40,20 +42,27 @@ _ENABLES_NOTHING: Final = re.compile(
     r"|indirect-branch.*|function-return=.+|fentry|harden-sls=.+)"
 )
 """Options of the target that enable no instructions (GCC manual, x86 and AArch64 options)."""
-_PIECE: Final = 1 << 24
-_OVERLAP: Final = 1 << 17
-"""Bytes of a text that are looked at at once, and of which the next piece begins again."""
+_MOST_TEXT: Final = 1 << 28
+"""Bytes of a section of texts; the largest of an official wheel has 19 MB (2.11.0)."""
 
 
 def check_config(target: Target, figures: dict[str, Any]) -> Iterator[InspectionFinding]:
     """Compare what version.py and the main library state with the matrix."""
     stated, flags = _stated(target), None
     if target.package.companion is None:  # companions state the version only
-        pieces = _pieces([target.folder / "libtorch_cpu.so"])
-        match = next(filter(None, map(_CXX.search, pieces)), None)
-        flags = match[0].decode(errors="replace") if match else None
+        flags = cxx_flags(_texts([target.folder / "libtorch_cpu.so"]))
     figures |= {"version": stated.get("__version__"), "cuda": stated.get("cuda"), "flags": flags}
     yield from judge_config(target.package, **figures)
+
+
+def cxx_flags(texts: Iterable[bytes]) -> str | None:
+    """Return the string of a library that has CXX_FLAGS, or None."""
+    for text in texts:
+        if (at := text.find(_CXX)) >= 0:
+            before = text[max(0, at - _LONGEST) : at].rpartition(b"\0")[2]
+            after = text[at : at + _LONGEST].partition(b"\0")[0]
+            return (before + after).decode(errors="replace")
+    return None
 
 
 def judge_config(
@@ -142,17 +151,8 @@ def check_features(target: Target, figures: dict[str, Any]) -> Iterator[Inspecti
 
 
 def features_in(libraries: Iterable[Path]) -> dict[str, str]:
-    """Return the features that are seen in libraries, of each the best kind.
-
-    Raises ToolError and OSError for a library that cannot be read.
-    """
-    known, best = build_features.build_features(), dict[str, str]()
-    for piece in _pieces(libraries):
-        for name, kind in build_features.seen([piece], "files").items():
-            kinds = list(known[name].kinds("files"))
-            if kind not in kinds or kinds.index(kind) <= kinds.index(best.get(name, kinds[-1])):
-                best[name] = kind or best.get(name, "")
-    return {name: best[name] for name in known if name in best}
+    """Return the features that are seen in libraries. Raises ToolError and OSError."""
+    return build_features.seen(_texts(libraries), "files")
 
 
 def with_blas(folder: Path) -> list[Path]:
@@ -162,12 +162,15 @@ def with_blas(folder: Path) -> list[Path]:
     return sorted(path for path in (*own, *blas) if path.is_file())
 
 
-def _pieces(libraries: Iterable[Path]) -> Iterator[bytes]:
-    """Yield the names and texts of libraries in overlapping pieces, to need little memory."""
+def _texts(libraries: Iterable[Path]) -> list[bytes]:
+    """Return the names and texts of libraries."""
+    found = []
     for library in libraries:
         sections = read_elf(library).sections
         with library.open("rb") as file:
-            for at, length in (sections[name] for name in _TEXTS if name in sections):
-                for begin in range(0, length, _PIECE):
-                    file.seek(at + begin)
-                    yield file.read(min(_PIECE + _OVERLAP, length - begin))
+            for at, length in (sections[name] for name in _SECTIONS if name in sections):
+                if length > _MOST_TEXT:
+                    raise ToolError(f"{library.name}: more than {_MOST_TEXT >> 20} MiB of text")
+                file.seek(at)
+                found.append(file.read(length))
+    return found
