@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from conftest import PROJECT
+from conftest import PROJECT, needs_nix
 
 from build_pytorch.base.errors import MatrixError
+from build_pytorch.build.backends import BuildAction, BuildSettings
+from build_pytorch.build.build_plan import make_plan
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.selection import session_ids
+from build_pytorch.matrix.selection import select_packages, session_ids
 
 TEXT = (PROJECT / "matrix.toml").read_text()
 
@@ -56,3 +58,21 @@ def test_wrong_aliases_are_refused(line: str, says: str) -> None:
     with pytest.raises(MatrixError) as error:
         with_isas(line)
     assert says in str(error.value)
+
+
+@needs_nix
+@pytest.mark.parametrize(
+    ("patterns", "skipped"),
+    [
+        ("sm90-avx2,sm90-avx512", "sm90-avx512"),
+        ("sm90-avx2,sm90-avx512+torchvision", "sm90-avx512+torchvision"),
+        ("sm90-avx512", ""),
+    ],
+)
+def test_an_alias_is_skipped_where_its_variant_is_asked_for(patterns: str, skipped: str) -> None:
+    matrix = matrix_reader.parse(TEXT)
+    packages = select_packages(matrix, ",".join(f"cuda13_0/{it}" for it in patterns.split(",")))
+    plan = make_plan(matrix, packages, BuildSettings(root=PROJECT, backend="nix", dry_run=True))
+    actions = {step.package.short_id: step.action for step in plan.steps}
+    assert (actions[skipped or "sm90-avx512"] == BuildAction.SKIPPED) == bool(skipped)
+    assert actions.get("sm90-avx2", BuildAction.BUILD) == BuildAction.BUILD

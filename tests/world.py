@@ -125,21 +125,32 @@ def prepare(project: Project, *, checks: str = "false", allows_this_cpu: bool = 
     )
     text = re.sub(r"\b(disk|reserved_memory) = [\d.]+", r"\1 = 0.01", text)
     text = re.sub(r"\bjob_memory = [\d.]+", "job_memory = 1", text)
-    path.write_text(_allowing_this_cpu(text) if allows_this_cpu else text)
+    path.write_text(_with_isas(text, allows_this_cpu=allows_this_cpu))
     for phase in ("phase2", "phase3", "phase4", "phase5"):
         done = project.invoke(phase)
         assert done.returncode == 0, done.stdout + done.stderr
     return project
 
 
-def _allowing_this_cpu(text: str) -> str:
-    """matrix.toml without the CPU flags that this machine lacks: nothing is compiled here."""
+def _with_isas(text: str, *, allows_this_cpu: bool) -> str:
+    """matrix.toml without aliases, and without the CPU flags that this machine lacks.
+
+    Nothing is compiled here.
+    """
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     here = next(line for line in lines if line.startswith(("flags", "Features"))).split()[2:]
     for key, cpu in matrix_reader.parse(text).cpus.items():
-        if cpu.platform.startswith(platform.machine()) and not set(cpu.cpuinfo) <= set(here):
-            flags = 'flags = ["-mtune=generic"]\nmacros = []\n'
-            text += f"\n[cpu.{key}]\ncpuinfo = {json.dumps(here[:1])}\n{flags}"
+        is_lacking = cpu.platform.startswith(platform.machine()) and not set(cpu.cpuinfo) <= set(
+            here
+        )
+        own = ['same_as = ""'] if cpu.same_as else []
+        if allows_this_cpu and is_lacking:
+            own += [
+                f"cpuinfo = {json.dumps(here[:1])}",
+                'flags = ["-mtune=generic"]',
+                "macros = []",
+            ]
+        text += "\n".join([f"\n[cpu.{key}]", *own, ""]) if own else ""
     return text
 
 

@@ -89,8 +89,9 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     wanted, history = in_order(packages), ledger.read(settings.root)
     twins = [twin for package in wanted if (twin := package.variant.same_build_as)]
     states = package_states(settings.root, [*wanted, *twins], history)
-    covered = {package.id for package in wanted} | {i for i, s in states.items() if s.output}
-    skipped = {package.id: _reason_to_skip(package, settings, covered) for package in wanted}
+    asked = {package.id for package in wanted}
+    covered = asked | {i for i, s in states.items() if s.output}
+    skipped = {package.id: _reason_to_skip(package, settings, asked, covered) for package in wanted}
     rest = [p for p in wanted if not (skipped[p.id] or _is_built(states[p.id]))]
     obstacles = [missing] if missing else []
     obstacles += build_obstacles.of_recipes(matrix, rest, force=settings.force)
@@ -159,10 +160,12 @@ def _same_build(variant: Variant) -> Variant | None:
     return None if derivations.local_checkout(variant) else variant.same_build_as
 
 
-def _reason_to_skip(package: Package, settings: BuildSettings, covered: Collection[str]) -> str:
+def _reason_to_skip(
+    package: Package, settings: BuildSettings, asked: Collection[str], covered: Collection[str]
+) -> str:
     """Return why a package is not built, whatever is known of it; empty if it may be.
 
-    `covered`: ids of what is built, or asked for.
+    `asked`: ids of what is asked for; `covered`: of what is built, or asked for.
     """
     if settings.force:
         return ""
@@ -170,6 +173,8 @@ def _reason_to_skip(package: Package, settings: BuildSettings, covered: Collecti
         return f"impossible-host: {package.impossible}"
     if (twin := _same_build(package.variant)) and twin.id in covered:
         return _twin_text(twin)
+    if package.alias_of in asked:
+        return f"an alias: as fast as for {package.cpu.same_as}; named alone it is built"
     for name, place in package.untaken_hashes:
         # A failed build tells the hashes of what Nix fetches while it builds: --fix-hashes.
         is_checkout = name == CUDA_PACKAGES_SOURCE
