@@ -22,7 +22,9 @@ from build_pytorch.base.console import WIDTH
 from build_pytorch.base.outputs import exclusive_lock
 from build_pytorch.compare import workloads
 from build_pytorch.compare.builds import ComparedBuild, wheel_like
+from build_pytorch.compare.comparison import judged, judged_setting
 from build_pytorch.compare.measurement import (
+    Estimate,
     MeasuredSetting,
     ProcessReport,
     Round,
@@ -60,10 +62,11 @@ def drawn(
     return [(side(factor), side(1.0)) for _ in range(rounds)]
 
 
-def verdicts(rounds: Sequence[Round]) -> list[Verdict]:
+def of_all(rounds: Sequence[Round]) -> list[Estimate]:
+    """The estimate of each workload, and at the end that of the mean, which decides."""
     found, mean = estimates(rounds)
     assert mean
-    return [*(estimate.verdict for estimate in found.values()), mean.verdict]
+    return [*found.values(), mean]
 
 
 @pytest.mark.parametrize(
@@ -73,12 +76,10 @@ def verdicts(rounds: Sequence[Round]) -> list[Verdict]:
 def test_a_verdict_needs_an_interval_inside_or_outside_three_percent(
     factor: float, verdict: Verdict
 ) -> None:
-    found, mean = estimates(drawn(1, factor=factor, noise=0.001))
-    assert mean
-    assert {each.verdict for each in [*found.values(), mean]} == {verdict}
-    for each in [*found.values(), mean]:
-        assert each.low <= each.ratio <= each.high
-        assert math.isclose(each.ratio, factor, rel_tol=0.015)
+    for estimate in of_all(drawn(1, factor=factor, noise=0.001)):
+        assert estimate.verdict is verdict
+        assert estimate.low <= estimate.ratio <= estimate.high
+        assert math.isclose(estimate.ratio, factor, rel_tol=0.015)
 
 
 @pytest.mark.parametrize(
@@ -94,38 +95,31 @@ def test_how_often_a_build_is_called_slower(
     settings: dict[str, Any], share: tuple[float, float]
 ) -> None:
     """`slow`: so many processes run on a core that other work shares."""
-    found = [verdicts(drawn(seed, **settings)) for seed in range(12)]
-    every = [verdict for each in found for verdict in each]
+    found = [of_all(drawn(seed, **settings)) for seed in range(12)]
+    every = [estimate.verdict for each in found for estimate in each]
     assert share[0] <= every.count(Verdict.SLOWER) / len(every) <= share[1]
     assert every.count(Verdict.FASTER) <= 0.02 * len(every)
     expected = {Verdict.EQUAL, Verdict.NOISY} if share[0] == 0 else {Verdict.SLOWER, Verdict.NOISY}
-    assert {each[-1] for each in found} <= expected  # of the mean, which decides
+    assert {each[-1].verdict for each in found} <= expected
 
 
 def test_the_intervals_of_equal_builds_contain_one() -> None:
     """95 of 100, less what few rounds cost a bootstrap."""
-    found = [e for seed in range(15) for e in estimates(drawn(seed, rounds=12))[0].values()]
+    found = [each for seed in range(15) for each in of_all(drawn(seed, rounds=12))[:-1]]
     inside = sum(each.low <= 1 <= each.high for each in found)
     assert inside >= 0.9 * len(found)
 
 
-def test_one_disturbed_process_does_not_change_a_ratio() -> None:
+def test_one_disturbed_process_or_a_missing_workload_changes_no_other_ratio() -> None:
     rounds = drawn(3, noise=0.004)
     rounds[4] = (dict.fromkeys(NAMES, 9.0), rounds[4][1])
-    found, mean = estimates(rounds)
-    assert mean
-    assert all(math.isclose(each.ratio, 1, abs_tol=0.01) for each in [*found.values(), mean])
-
-
-def test_a_workload_that_one_process_did_not_measure_is_left_out() -> None:
-    rounds = drawn(1)
+    assert all(math.isclose(each.ratio, 1, abs_tol=0.01) for each in of_all(rounds))
     del rounds[3][1]["softmax"]  # type: ignore[attr-defined]
-    found, _ = estimates(rounds)
-    assert set(NAMES) - set(found) == {"softmax"}
+    assert set(NAMES) - set(estimates(rounds)[0]) == {"softmax"}
     assert estimates([({}, {})]) == ({}, None)
 
 
-# --- rounds ---
+# --- rounds, and what a setting shows ---
 
 BUILDS = [ComparedBuild(label=name, python=Path(name)) for name in "AB"]
 TORCH = {
@@ -139,15 +133,20 @@ def document(**seconds: float) -> dict[str, Any]:
     return {"format": 2, "threads": 1, "seconds": seconds}
 
 
-def measured(*, noise: float = 0.0, over_after: int = 1000) -> tuple[MeasuredSetting, str]:
-    """The result of processes that are not started, and their order."""
+def measured(
+    *, noise: float = 0.0, over_after: int = 1000, a: Any = (), b: Any = ()
+) -> tuple[MeasuredSetting, str]:
+    """The result of processes that are not started, and their order; `a`, `b`: other facts."""
     called: list[str] = []
     draw = random.Random(1)
 
     def run(build: ComparedBuild, _setting: Setting) -> ProcessReport:
         called.append(build.label)
-        seconds = {name: math.exp(draw.gauss(0, noise)) for name in NAMES}
-        return msgspec.convert(document(**seconds), ProcessReport)
+        facts = document(**{name: math.exp(draw.gauss(0, noise)) for name in NAMES})
+        facts |= dict(a if build.label == "A" else b)
+        for name in facts.get("errors", ()):
+            del facts["seconds"][name]
+        return msgspec.convert(facts, ProcessReport)
 
     result = measure(
         BUILDS,
@@ -169,6 +168,37 @@ def test_processes_alternate_a_b_b_a_for_eight_rounds_if_intervals_are_narrow() 
         assert len(result.rounds) == rounds
 
 
+SEVEN: dict[str, Any] = {"threads": 7, "asked": "7"}
+NO_EIGH: dict[str, Any] = {"errors": {"eigh": "RuntimeError: no LAPACK"}}
+RAN = "ran with 7 threads where 1 were asked: OMP_NUM_THREADS is 7 in its process"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "outcome", "says"),
+    [
+        ({}, {}, "passed", []),
+        (SEVEN, {}, "failed", [f"A {RAN}"]),
+        ({}, SEVEN, "skipped", [f"B {RAN}"]),  # nobody can tell
+        (SEVEN, SEVEN, "failed", [f"B {RAN}", f"A {RAN}"]),
+        (NO_EIGH, {}, "failed", ["A cannot run eigh: RuntimeError: no LAPACK"]),
+        ({}, NO_EIGH, "passed", []),
+        (NO_EIGH, NO_EIGH, "passed", []),  # such as a GPU that is too old
+    ],
+)
+def test_other_threads_and_a_workload_that_only_a_lacks_are_findings(
+    a: dict[str, Any], b: dict[str, Any], outcome: str, says: list[str]
+) -> None:
+    setting, _ = measured(a=a, b=b)
+    assert judged([setting]) == (
+        outcome,
+        tuple(f"1 thread: {text}" for text in ["no difference, 1.00 (1.00 to 1.00)", *says]),
+    )
+    assert (judged_setting(setting)[0] is Verdict.SLOWER) is (outcome == "failed")
+    named = {"A": a, "B": b}
+    missing = [f"{side}: RuntimeError: no LAPACK" for side in "AB" if named[side] is NO_EIGH]
+    assert list(setting.missing.values()) == missing[-1:]
+
+
 # --- the command ---
 
 ID = "cpu-avx2"
@@ -183,10 +213,9 @@ else:
     document = json.loads({document!r})
     asked = os.environ.get("OMP_NUM_THREADS", "")
     document.update(threads=int(asked or 1), asked=asked)
-    draw = random.Random({seed} + {started})
+    draw = random.Random(__import__('time').time_ns())
     for name in document["seconds"]:
         document["seconds"][name] *= {factor} * draw.uniform(1, {noise})
-    {then}
     print(json.dumps(document))
 """
 
@@ -202,21 +231,14 @@ def python(
     *,
     factor: float = 1.0,
     noise: float = 1.004,
-    then: str = "",
     torch: dict[str, Any] = TORCH,
     **changes: Any,
 ) -> str:
     """A program that stands in for a Python: it prints a report at once."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(document() | changes)
-    started = "__import__('time').time_ns()"
-    path.write_text(
-        PYTHON.format(
-            program=sys.executable, document=text, seed=len(name), started=started, factor=factor,
-            noise=noise, then=then, torch=torch,
-        )
-    )  # fmt: skip
+    values = {"program": sys.executable, "factor": factor, "noise": noise, "torch": torch}
+    path.write_text(PYTHON.format(document=json.dumps(document() | changes), **values))
     path.chmod(0o755)
     return str(path)
 
@@ -246,15 +268,15 @@ def test_two_pythons_are_compared_in_a_table_and_json(
     assert found["exit_code"] == code
     (setting,) = found["settings"]
     assert setting["mean"]["verdict"] == verdict
-    assert set(setting["workloads"]) == set(NAMES)
     assert (found["a"]["label"], found["b"]["label"]) == (a, b)
     lines = done.stderr.splitlines()
-    found_ratios = {name: each["ratio"] for name, each in setting["workloads"].items()}
-    first, second, *_ = sorted(NAMES, key=lambda name: abs(found_ratios[name] - 1), reverse=True)
+    ratios = {name: each["ratio"] for name, each in setting["workloads"].items()}
+    assert set(ratios) == set(NAMES)
+    first, second, *_ = sorted(NAMES, key=lambda name: abs(ratios[name] - 1), reverse=True)
     rows = [line for line in lines if any(line.startswith(f"  {name}  ") for name in NAMES)]
     for row, name in zip(rows, (first, second), strict=True):
         assert row.startswith(f"  {name}  ")
-        assert f"  {found_ratios[name]:.2f} (" in row
+        assert f"  {ratios[name]:.2f} (" in row
         assert row.endswith(verdict) or code == 3
     assert max(len(line) for line in lines if str(tmp_path) not in line) <= WIDTH
     assert len(lines) <= 15
@@ -265,26 +287,17 @@ def test_two_pythons_are_compared_in_a_table_and_json(
     assert not found["recorded"]
     kept = json.loads((project.root / found["report"]).read_text())
     assert len(kept["settings"][0]["rounds"]) >= 8
-    assert kept["a"]["torch"]["pools"] == TORCH["pools"]
     assert f", {len(os.sched_getaffinity(0))} cores" in kept["machine"]
+    assert kept["a"]["torch"]["pools"] == TORCH["pools"]
 
 
-def test_another_number_of_threads_than_was_asked_is_a_finding(
-    project: Project, tmp_path: Path
-) -> None:
-    full = python(tmp_path, "full")
-    half = tmp_path / "half"
-    half.write_text(f'#!/bin/sh\nOMP_NUM_THREADS=7 exec {full} "$@"\n')
-    half.chmod(0o755)
-    says = "ran with 7 threads where 14 were asked: OMP_NUM_THREADS is 7 in its process"
-    for argv, side, code in (((str(half), full), "A", 1), ((full, str(half)), "B", 3)):
-        done = compare(project, argv[0], "--against", argv[1], "--threads", "14", "--json")
-        assert done.returncode == code, done.stderr
-        found = json.loads(done.stdout)
-        assert found["reasons"][1:] == [f"14 threads: {side} {says}"]
-        assert found["settings"][0]["mean"]["verdict"] == Verdict.EQUAL
-        assert f"{side} {says}" in unfolded(done.stderr)
-        assert json.loads((project.root / found["report"]).read_text())["outcome"] != "passed"
+def test_a_workload_that_a_lacks_is_named_with_its_reason(project: Project, tmp_path: Path) -> None:
+    seconds = {name: 1.0 for name in NAMES if name != "eigh"}
+    a, b = python(tmp_path, "a", seconds=seconds, **NO_EIGH), python(tmp_path, "b")
+    done = compare(project, a, "--against", b, "--threads", "1")
+    assert done.returncode == 1
+    assert f"eigh: not measured: {a}: RuntimeError: no LAPACK" in unfolded(done.stdout)
+    assert f"{len(NAMES) - 1} workloads; the largest differences:" in done.stdout
 
 
 def test_bad_input_is_one_line_and_nothing_is_written(project: Project, tmp_path: Path) -> None:
@@ -302,6 +315,8 @@ def test_bad_input_is_one_line_and_nothing_is_written(project: Project, tmp_path
         ([good, "--against", str(crashes)], "Python ended by SIGABRT"),
         ([good, "--against", python(tmp_path, "empty", torch={"error": "no \x1b[31mtorch"})],
          r"torch does not work: no \x1b[31mtorch"),
+        ([good, "--against", python(tmp_path, "timer", error="No module named 'setuptools'")],
+         "timer: torch does not work: No module named 'setuptools'"),
         ([good, "--against", python(tmp_path, "odd", torch={"resident": -1})], "not a report"),
         ([good, "--against", python(tmp_path, "large", torch={"file": "x" * (17 << 20)})],
          "larger than"),
@@ -321,18 +336,21 @@ def test_bad_input_is_one_line_and_nothing_is_written(project: Project, tmp_path
     assert f"{ID}: imports another torch, /torch/__init__.py" in error_line(done)
 
 
-def test_a_workload_that_fails_in_one_build_is_named_with_its_reason(
-    project: Project, tmp_path: Path
-) -> None:
-    fails = (
-        'document["errors"] = {"eigh": "RuntimeError: no LAPACK"}; del document["seconds"]["eigh"]'
+def test_the_workloads_need_setuptools_as_the_timer_of_torch_does(tmp_path: Path) -> None:
+    """Without it no workload can be measured, which is an error of the whole document."""
+    (tmp_path / "torch/utils/benchmark").mkdir(parents=True)
+    (tmp_path / "torch/__init__.py").write_text("get_num_threads = lambda: 1")
+    timer = tmp_path / "torch/utils/benchmark/__init__.py"
+    timer.write_text("import a_module_that_is_missing")
+    done = subprocess.run(
+        [sys.executable, workloads.__file__],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    b = python(tmp_path, "b", then=fails)
-    a = python(tmp_path, "a")
-    for one, other in ((a, b), (b, a)):
-        done = compare(project, one, "--against", other, "--threads", "1")
-        assert f"eigh: not measured: {b}: RuntimeError: no LAPACK" in unfolded(done.stdout)
-        assert f"{len(NAMES) - 1} workloads; the largest differences:" in done.stdout
+    why = "ModuleNotFoundError: No module named 'a_module_that_is_missing'"
+    assert json.loads(done.stdout)["error"] == why
 
 
 def test_the_names_of_workloads_fit_into_their_column() -> None:

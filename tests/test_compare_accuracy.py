@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import shutil
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -36,7 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace as Facts
 
 __version__ = "2.10.0"
-version = Facts(cuda=None, hip=None, git_version="")
+version = Facts(cuda=None, hip=None)
 backends = Facts(
     cpu=Facts(get_cpu_capability=lambda: "none"), cudnn=Facts(is_available=lambda: False)
 )
@@ -185,58 +181,33 @@ def test_ten_percent_are_found_in_nine_of_ten_comparisons(folder: Path) -> None:
 # --- wheels: real pip, and files in a folder in place of an index ---
 
 
-def wheel_file(folder: Path, version: str) -> None:
-    """A wheel of the stand-in for torch."""
-    info = f"torch-{version}.dist-info"
-    stand_in = STAND_IN.replace('"2.10.0"', f'"{version}"')
-    tag = "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    files = {
-        "torch/__init__.py": stand_in,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n",
-        f"{info}/WHEEL": tag,
-        f"{info}/RECORD": "",
-    }
-    with zipfile.ZipFile(folder / f"torch-{version}-py3-none-any.whl", "w") as archive:
-        for path, text in files.items():
-            archive.writestr(path, text)
-
-
 @pytest.fixture
-def index(tmp_path: Path) -> Iterator[str]:
-    """Return the address of an index of packages with two wheels."""
-    (tmp_path / "index/torch").mkdir(parents=True)
+def folder_of_wheels(tmp_path: Path) -> Path:
+    """A folder with two wheels of the stand-in for torch."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    tag = "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     for version in ("2.10.0", "2.9.0+cpu"):
-        wheel_file(tmp_path / "index/torch", version)
-    serve = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "index"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+        info = f"torch-{version}.dist-info"
+        with zipfile.ZipFile(folder / f"torch-{version}-py3-none-any.whl", "w") as archive:
+            for path, text in {
+                "torch/__init__.py": STAND_IN.replace('"2.10.0"', f'"{version}"'),
+                f"{info}/METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n",
+                f"{info}/WHEEL": tag,
+                f"{info}/RECORD": "",
+            }.items():
+                archive.writestr(path, text)
+    return folder
 
 
-@pytest.mark.parametrize("installer", ["pip", "uv"])
 def test_a_wheel_is_installed_once(
-    tmp_path: Path, index: str, installer: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, folder_of_wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uv = shutil.which("uv")
-    folders = [f for f in os.environ["PATH"].split(":") if not Path(f, "uv").exists()]
-    names = ["wheel:2.10.0"]
-    if installer == "pip":
-        # Its index is an argument of the command, which this pip ignores.
-        names.append("wheel:2.9.0+cpu")
-        monkeypatch.setenv("PIP_NO_INDEX", "1")
-        monkeypatch.setenv("PIP_FIND_LINKS", f"{index}/torch/")
-    elif uv is None:
-        pytest.skip("uv is not installed")
-    else:
-        folders.insert(0, str(Path(uv).parent))
-        monkeypatch.setenv("UV_DEFAULT_INDEX", index)
-    for name, value in (
-        ("PATH", ":".join(folders)), ("UV_NO_CACHE", "1"), ("PIP_NO_CACHE_DIR", "1"),
-    ):  # fmt: skip
-        monkeypatch.setenv(name, value)
+    # The address of the index is an argument of the command, which this pip ignores.
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder_of_wheels))
     version = ".".join(map(str, sys.version_info[:2]))
-    for name in names:
+    for name in ("wheel:2.10.0", "wheel:2.9.0+cpu"):
         said: list[str] = []
         built = wheel(tmp_path, name, version, said.append)
         assert said[0].startswith(f"{name}: installing into {tmp_path}")
