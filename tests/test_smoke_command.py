@@ -92,6 +92,24 @@ def test_a_run_with_another_python_is_judged_kept_and_never_recorded(
 
 
 @needs_avx2
+def test_the_script_is_told_which_companion_must_be_there(
+    project: Project, tmp_path: Path, matrix: Matrix
+) -> None:
+    document = right(variant(matrix, ID))
+    facts = {"expected": "0.25.0", "version": "0.25.0", "file": "/torchvision/__init__.py"}
+    python = printing(tmp_path, {**document, "companions": {"torchvision": facts}})
+    code = python.read_text() + f"open({str(tmp_path / 'argv')!r}, 'w').write(' '.join(sys.argv))\n"
+    python.write_text(code)
+    done = smoke(project, f"{ID}+torchvision", "--python", str(python), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "argv").read_text().endswith("--companion=torchvision=0.25.0")
+    found, package = result(done), "torchvision-python313-cpu-avx2"
+    assert (found["variant"], found["package"]) == (f"{ID}+torchvision", package)
+    assert f"smoke-{package}-" in found["report"]
+    assert "torchvision version: 0.25.0" in done.stderr
+
+
+@needs_avx2
 @pytest.mark.parametrize(
     ("code", "says"),
     [
@@ -345,8 +363,7 @@ def test_a_result_without_a_python_is_not_run(store: Store) -> None:
 def test_evidence_is_recorded_with_its_recipe_its_store_path_and_its_report(
     store: Store, matrix: Matrix
 ) -> None:
-    # Without Nix the closure is what the packages list.
-    tools = store.folder / "tools"
+    tools = store.folder / "tools"  # without Nix: then the closure is what the packages list
     tools.mkdir()
     (tools / "git").symlink_to("/usr/bin/git")
     older = ["sha256:" + digit * 64 for digit in "12"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +21,11 @@ from smoke_reports import (
 
 from build_pytorch.base.errors import exit_code_of
 from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.source_tables import known_companions
+from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script
-from build_pytorch.smoke.judge import Judgement, cpu_mismatch, judge, parse
+from build_pytorch.smoke.judge import Judgement, SmokeRun, cpu_mismatch, judge, parse
+from build_pytorch.smoke.smoke_case import judge_run
 
 TESTS = {test.name: test for test in script.tests() if not test.companion}
 VERSIONS = {"torchvision": "0.25.0", "torchaudio": "2.10.0"}
@@ -39,11 +43,17 @@ def verdict(judgement: Judgement) -> tuple[str, tuple[str, ...]]:
 # --- the tests of a report ---
 
 
-def test_every_variant_passes_on_the_machine_that_it_is_for(matrix: Matrix) -> None:
+def test_every_variant_passes_on_the_machine_that_it_is_for_and_on_no_other_gpu(
+    matrix: Matrix,
+) -> None:
     for each in matrix.variants:
         judgement = judge(report(right(each)), each)
         assert verdict(judgement) == ("passed", ()), each.id
         assert (judgement.cpu, judgement.gpu) == ("passed", "passed" if each.gpu else "not run")
+        for gpu in matrix.gpus.values() if each.cpu_key in {"avx2", "armv9"} else ():
+            if each.gpu and gpu.capability != each.gpu.capability:
+                judgement = judge(report(right(each, gpu.capability)), each)
+                assert judgement.outcome in {"skipped", "compatible"}
 
 
 def test_the_script_has_every_test_of_the_specification() -> None:
@@ -152,6 +162,36 @@ def test_a_report_is_evidence_only_for_the_companion_that_was_asked_for(
     judgement = judged(with_companions(matrix, **told), matrix, ID, torchvision="0.25.0")
     reasons = ("the script was not told to test torchvision 0.25.0",)
     assert verdict(judgement) == (("passed", ()) if is_right else ("failed", reasons))
+
+
+def test_every_companion_has_a_pairing_and_a_kernel_on_cpu_and_gpu() -> None:
+    assert set(script.COMPANIONS) == set(known_companions())
+    for name in script.COMPANIONS:
+        tests = [test.name.split()[0] for test in script.tests() if test.companion == name]
+        assert sorted(tests) == ["cpu", "cpu", "cuda"]
+
+
+def test_a_companion_is_imported_from_its_result_and_shown_where_it_was_asked_for(
+    matrix: Matrix, tmp_path: Path
+) -> None:
+    package = next(each for each in matrix.companions if each.id == f"{ID}+torchvision")
+    built = Artefact(link=tmp_path / "result", output=tmp_path / "store")
+    document = with_companions(matrix, torchvision=package.version)
+    for folder, outcome in (("store/lib", "passed"), ("elsewhere", "failed")):
+        file = tmp_path / folder / "torchvision/__init__.py"
+        document["companions"]["torchvision"]["file"] = str(file)
+        judgement = judge_run(SmokeRun(report=report(document)), package, built)
+        assert judgement.outcome == outcome
+    assert judgement.reasons[0].startswith("imports another torchvision, ")
+    plain = right(package.variant)
+    for test in [*document["tests"], *plain["tests"]]:
+        test.update(outcome="skipped", message="not today")
+    asked = "\n".join(shown(document, package))
+    text = "\n".join(shown(plain, variant(matrix, ID)))
+    assert "cpu torchvision nms  not today" in asked
+    assert "torchaudio" not in asked
+    assert "cpu solve  not today" in text
+    assert "torchvision nms" not in text
 
 
 # --- what it is ---
@@ -269,15 +309,6 @@ def test_the_exit_code_is_0_only_if_all_passed() -> None:
             assert exit_code_of(outcomes.split()) == code
 
 
-def test_no_other_gpu_makes_a_variant_pass(matrix: Matrix) -> None:
-    one_cpu = [each for each in matrix.variants if each.gpu and each.cpu_key in {"avx2", "armv9"}]
-    for each in one_cpu:
-        for gpu in matrix.gpus.values():
-            if each.gpu and gpu.capability != each.gpu.capability:
-                judgement = judge(report(right(each, gpu.capability)), each)
-                assert judgement.outcome in {"skipped", "compatible"}
-
-
 # --- recorded runs: a CPU wheel, and an H200 ---
 
 
@@ -303,28 +334,6 @@ def test_a_recorded_wheel_is_not_a_variant_though_its_tests_passed(matrix: Matri
         wrong = [f"is PyTorch {version}, not 2.10.0", f"is for Python {python}, not 3.13"]
         assert verdict(judgement) == ("failed", (*wrong, *more))
         assert judgement.cpu == "passed"
-
-
-@pytest.mark.parametrize("name", ["cpu-wheel", "h200", "h200-format-2", "h200-all-tests"])
-def test_a_recorded_run_passed_all_tests_fp8_and_magma_included(name: str) -> None:
-    document = raw(name)
-    tests = {test["name"]: test for test in document["tests"]}
-    for test in report(document).declared:
-        is_skipped = name == "cpu-wheel" and test.device == "cuda"
-        assert tests[test.name]["outcome"] == ("skipped" if is_skipped else "passed")
-        assert is_skipped or tests[test.name]["error"] <= test.tolerance
-    if name != "cpu-wheel":  # with TF32 in place of FP32 the FP32 test would have failed
-        assert tests["cuda matmul tf32"]["error"] > 1e-5 > tests["cuda matmul fp32"]["error"]
-
-
-def test_the_recorded_h200_ran_torchvision_and_torchaudio_on_cpu_and_gpu() -> None:
-    document = report(raw("h200-companions"))
-    outcomes = {test.name: test.outcome for test in document.tests}
-    assert outcomes.keys() == {test.name for test in document.declared}
-    skipped = [name for name, outcome in outcomes.items() if outcome != "passed"]
-    assert skipped == ["cpu torchaudio pairing"]  # the public wheel states no PyTorch
-    tested = {(test.companion, test.device) for test in document.declared if test.companion}
-    assert tested == {(name, device) for name in VERSIONS for device in ("cpu", "cuda")}
 
 
 @pytest.mark.parametrize("name", ["h200", "h200-format-2", "h200-all-tests", "h200-companions"])
