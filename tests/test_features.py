@@ -138,19 +138,6 @@ def test_a_wheel_lacks_nothing_of_itself(name: str, version: str) -> None:
         assert (found["onednn"], found["magma"], found["blas"]) == ("3.10.2", "2.6.1", "mkl")
 
 
-def test_a_smoke_test_notes_what_is_missing_and_passes() -> None:
-    variant = variant_of("cpu-avx2")
-    document = right(variant)
-    config = as_text("h200").replace("  - NNPACK is enabled\n", "")
-    document["torch"].update(config=config, parallel="mkl_get_max_threads() : 2\n")
-    judgement = judge(report(document), variant)
-    assert judgement.outcome == "passed"
-    (note,) = [note for note in judgement.notes if "NNPACK" in note]
-    assert note.startswith("NNPACK: missing; convolutions in fp32")
-    document["torch"]["config"] = "cut off"  # says nothing of any feature
-    assert not [note for note in judge(report(document), variant).notes if "missing" in note]
-
-
 # --- files ---
 
 

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from build_pytorch.base import foreign_json
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import compatibility
-from build_pytorch.matrix.build_features import lacking, other_blas, seen, wheel_for
+from build_pytorch.matrix.build_features import other_blas, seen
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.field_types import Capability
 from build_pytorch.matrix.model import Variant
@@ -287,7 +287,9 @@ def _wrong_code(report: SmokeReport, variant: Variant) -> Iterator[str]:
     wanted = "AVX512" if "avx512f" in flags else "AVX2" if "avx2" in flags else found
     if found not in {wanted, "AVX512"}:
         yield f"takes {found} kernels, not {wanted}"
-    if blas := other_blas(variant, _features(report)):
+    texts = [f"{report.torch.config}\n{report.torch.parallel}".encode()]
+    has_settings = "Build settings: " in report.torch.config
+    if has_settings and (blas := other_blas(variant, seen(texts, "config"))):
         yield f"has the BLAS {blas}, not {variant.group.blas}"
 
 
@@ -348,10 +350,6 @@ def _no_gpu(report: SmokeReport, variant: Variant) -> str:
 
 def _notes(report: SmokeReport, variant: Variant, tests: Sequence[DeclaredTest]) -> Iterator[str]:
     """Yield hints that do not change the outcome."""
-    wheel = wheel_for(variant)
-    if wheel and (found := _features(report)):
-        for feature in lacking(wheel, "config", found, has_cuda=variant.gpu is not None):
-            yield f"{feature.problem}; {feature.explanation}"
     if variant.gpu and report.gpu:
         for gpu in report.cuda.devices:
             if report.gpu.capability != variant.gpu.capability == gpu.capability:
@@ -361,10 +359,3 @@ def _notes(report: SmokeReport, variant: Variant, tests: Sequence[DeclaredTest])
         is_run = test.device == "cpu" or (variant.gpu and report.gpu)
         if test.optional and is_run and test.name in skipped:
             yield f"{test.name} was skipped: {skipped[test.name] or 'no reason given'}"
-
-
-def _features(report: SmokeReport) -> dict[str, str]:
-    """Return the features that torch names; {} if it says nothing of them."""
-    torch = report.torch
-    texts = [f"{torch.config}\n{torch.parallel}".encode()]
-    return seen(texts, "config") if "Build settings: " in torch.config else {}
