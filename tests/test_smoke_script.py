@@ -181,6 +181,21 @@ def test_a_test_with_an_unmet_need_is_skipped() -> None:
         assert because == {f"cuda {test}" for test in tests}
 
 
+def test_torch_compile_is_skipped_without_a_compiler_or_triton(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (test,) = [test for test in script.tests() if test.name == "cuda compile"]
+    said = []
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    for program, header in (("", "other.h"), ("g++", "other.h"), ("g++", "Python.h")):
+        (tmp_path / header).touch()
+        monkeypatch.setattr("shutil.which", lambda _, program=program: program)
+        result = script.run_test(torch_of(TENSOR), "cuda:0", test)
+        assert result["outcome"] == "skipped"
+        said.append(result["message"].partition(",")[0])
+    assert said == ["no C++ compiler", "no Python.h", "Triton is not installed"]
+
+
 IMAGES = "shape == (8, 32, 48, 48)"  # of `convolution`
 CRASH = f"""
 def randn(*shape):

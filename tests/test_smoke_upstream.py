@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 from built_files import small_project
-from conftest import error_line, needs_nix
+from conftest import error_line, needs_nix, unfolded
+from smoke_reports import variant
 from test_smoke_command import own_store
 
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.results.evidence import recipe_digest
+from build_pytorch.results.ledger import Event, append, now
 from build_pytorch.smoke import upstream
 from build_pytorch.smoke.upstream import UpstreamFile, UpstreamSkip, UpstreamTest, judge_files
 
@@ -148,3 +152,16 @@ def test_the_tests_are_those_of_the_source_of_the_derivation(tmp_path: Path) -> 
     done = project.run(*argv, "--upstream=test_y", env=env)
     assert done.returncode == 2
     assert "--upstream test_y: no such file in " in error_line(done)
+
+
+def test_show_names_the_evidence(tmp_path: Path, matrix: Matrix) -> None:
+    project = small_project(tmp_path / "project", "cpu-avx2")
+    package = variant(matrix, "cpu-avx2")
+    event = Event(
+        event="tested", at=now(), release=package.release_name, variant=package.id, by="upstream",
+        outcome="failed", digest=recipe_digest(project.root, package), report="the report",
+        reason="test_x: crashed",
+    )  # fmt: skip
+    append(project.root, event)
+    shown = project.run("invoke", "show", "cpu-avx2").stdout
+    assert f"upstream failed at {event.at}: test_x: crashed; the report" in unfolded(shown)

@@ -163,7 +163,8 @@ def _results(state: PackageState) -> Iterator[tuple[str, str]]:
         names = ", ".join(name for name, _ in missing)
         yield "", f"cannot be built: no hash for {names}; run `invoke prefetch`"
     comparisons = [test for test in state.of_recipe("tested") if test.by == "compare"]
-    for test in filter(None, [state.test("smoke"), state.test("inspect"), *comparisons]):
+    others = [state.test(kind) for kind in ("smoke", "inspect", "upstream")]
+    for test in filter(None, [*others, *comparisons]):
         why = f": {test.reason}" if test.reason else ""
         yield str(test.by), f"{test.outcome} at {test.at}{why}; {test.report}"
     if state.output and state.missing_evidence:
