@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from conftest import PROJECT, needs_nix
 
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.build.backends import BuildAction, BuildSettings
 from build_pytorch.build.build_plan import make_plan
+from build_pytorch.compare.builds import ComparedBuild
+from build_pytorch.compare.comparison import alias_line
+from build_pytorch.compare.measurement import Estimate
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import select_packages, session_ids
+from build_pytorch.results.ledger import Verdict
 
 TEXT = (PROJECT / "matrix.toml").read_text()
 
@@ -76,3 +82,30 @@ def test_an_alias_is_skipped_where_its_variant_is_asked_for(patterns: str, skipp
     actions = {step.package.short_id: step.action for step in plan.steps}
     assert (actions[skipped or "sm90-avx512"] == BuildAction.SKIPPED) == bool(skipped)
     assert actions.get("sm90-avx2", BuildAction.BUILD) == BuildAction.BUILD
+
+
+@pytest.mark.parametrize(
+    ("ids", "verdict", "is_alias"),
+    [
+        (("cpu-avx512", "cpu-avx2"), Verdict.EQUAL, True),
+        (("cpu-avx512", "cpu-avx2"), Verdict.SLOWER, True),
+        (("cpu-avx512", "cpu-avx2"), Verdict.FASTER, False),
+        (("cpu-avx512", "cpu-avx2"), Verdict.NOISY, False),
+        (("cpu-avx2", "cpu-avx512"), Verdict.EQUAL, False),
+        (("sm90-avx512", "cpu-avx2"), Verdict.EQUAL, False),
+    ],
+)
+def test_a_comparison_prints_the_line_that_makes_an_alias(
+    ids: tuple[str, str], verdict: Verdict, is_alias: bool
+) -> None:
+    packages = {v.short_id: v for v in matrix_reader.parse(TEXT).of_release("cuda13_0")}
+    a, b = (
+        ComparedBuild(label=name, python=Path("/python"), package=packages[name]) for name in ids
+    )
+    mean = Estimate(ratio=0.99, low=0.98, high=1.0, verdict=verdict)
+    line = alias_line(a, b, {"1 thread": mean})
+    assert bool(line) == is_alias
+    if line:
+        isa = matrix_reader.parse(f"{line}\n{TEXT}").cpus["avx512"]
+        assert isa.same_as == "avx2"
+        assert "2.10.0, cpu-avx512 / cpu-avx2, 1 thread: 0.99 (0.98 to 1.00), " in isa.evidence

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -46,6 +48,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     outcome: TestOutcome
     """failed: A is slower, lacks a workload or had other threads; skipped: nobody can tell."""
     reasons: tuple[str, ...]
+    alias: str = ""
+    """The line for matrix.toml that makes A an alias of B, which is no slower; empty for others."""
     recorded: bool = False
     report: str = ""
 
@@ -88,6 +92,7 @@ def compare(  # noqa: PLR0913 - the options of the command
         settings=tuple(found),
         outcome=outcome,
         reasons=reasons,
+        alias=alias_line(a, b, {it.title: it.mean for it in found if it.mean}),
     )
     facts = ComparedFacts(
         against=b.label,
@@ -139,6 +144,30 @@ def judged_setting(found: MeasuredSetting) -> tuple[Verdict, list[str]]:
         texts.append(f"A cannot run {name}: {a.errors[name]}")
         verdict = Verdict.SLOWER
     return verdict, texts
+
+
+def alias_line(a: ComparedBuild, b: ComparedBuild, means: Mapping[str, Estimate]) -> str:
+    """Return the line that makes A an alias of B: both differ in the ISA, and A is not faster.
+
+    `means`: geometric means by setting. Empty for other builds and for undecided ones.
+    """
+    one, other = a.package, b.package
+    verdicts = {mean.verdict for mean in means.values()}
+    is_decided = verdicts and verdicts <= {Verdict.EQUAL, Verdict.SLOWER}
+    if not (one and other and is_decided):
+        return ""
+    same = (one.release_name, one.gpu_key, one.name) == (
+        other.release_name,
+        other.gpu_key,
+        other.name,
+    )
+    if not same or one.cpu.level <= other.cpu.level:
+        return ""
+    ratios = "; ".join(f"{title}: {interval(mean)}" for title, mean in means.items())
+    cpu = detect.this_machine().cpu.model or "unknown CPU"
+    now = dt.datetime.now(dt.UTC)
+    said = f"{one.version}, {one.short_id} / {other.short_id}, {ratios}, {cpu}, {now:%Y-%m-%d}"
+    return f'cpu.{one.cpu_key} = {{ same_as = "{other.cpu_key}", evidence = {json.dumps(said)} }}'
 
 
 def interval(estimate: Estimate) -> str:

@@ -87,6 +87,9 @@ def _show(screen: Screen, result: Comparison) -> None:
         _show_setting(screen, setting)
     for reason in result.reasons:
         screen.fold("A against B, ", reason)
+    if result.alias:
+        screen.line("to build A only when it is named, add to matrix.toml, before its tables:")
+        screen.line(f"  {result.alias}")
     screen.line(f"report: {result.report}")
 
 
