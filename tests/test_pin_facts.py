@@ -165,11 +165,11 @@ def test_what_a_pin_contains_is_required() -> None:
 # --- a release of a pin that has its PyTorch ---
 
 
-def moved_text(matrix: Matrix, beside: str = "", **wanted: str) -> str:
+def moved(matrix: Matrix, beside: str = "", **wanted: str) -> Matrix:
     versions = release_move.new_versions(**wanted)
     move = release_move.Move(matrix=matrix, name="cuda13_0", wanted=versions, beside=beside)
     key, pin = release_move.pin_of(move)
-    return release_move.moved_text(move, release_move.moved_values(move, key, pin), key, pin)
+    return release_move.moved_matrix(move, release_move.moved_values(move, key, pin), key, pin)
 
 
 @needs_nix
@@ -177,12 +177,11 @@ def test_the_own_torch_of_a_new_pin_is_taken(nixpkgs: Path) -> None:
     """Without an overlay, and without the rules for a source in place of it."""
     offer(nixpkgs, NEW_PIN, OLDER)
     matrix = matrix_reader.parse(ONE)
-    new = matrix_reader.parse(moved_text(matrix, torch="2.9.1", nixpkgs=NEW_PIN))
+    new = moved(matrix, torch="2.9.1", nixpkgs=NEW_PIN)
     release = new.releases["cuda13_0"]
     assert all(source.is_of_pin for source in release.sources.values())
     assert release.torch.version == "2.9.1"
-    text = moved_text(matrix, "other", torch="2.9.1", nixpkgs=NEW_PIN)
-    beside = matrix_reader.parse(text).releases["other"]
+    beside = moved(matrix, "other", torch="2.9.1", nixpkgs=NEW_PIN).releases["other"]
     assert beside.torch == release.torch
     assert beside.companion == release.companion
     variant = next(v for v in new.variants if v.short_id == "sm90-avx2")
@@ -195,7 +194,7 @@ def test_the_own_torch_of_a_new_pin_is_taken(nixpkgs: Path) -> None:
 def test_a_pin_that_a_command_added_takes_what_is_learned_of_it() -> None:
     """Its tables have dotted keys, as `invoke bump --as` writes them."""
     matrix = matrix_reader.parse(ONE)
-    text = moved_text(matrix, cuda="13.1")
+    text = moved(matrix, cuda="13.1").text
     pin = matrix_reader.parse(text).pins["cuda13_1"]
     assert pin.facts
     assert pin.doubts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import http.server
 import json
 import os
 import shutil
@@ -12,10 +11,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from conftest import ONE, Project, needs_nix
@@ -48,18 +45,18 @@ PATCH = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU="
 URL = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch"
 OTHER = "sha256-" + "B" * 42 + "A="
 
-
 UNTAKEN = TEXT.replace(f'hash = "{TORCH}"', 'hash = ""').replace(
     'hash_of = "v2.10.0"', 'hash_of = ""', 1
 )
 
 
-# --- hashes ---
+def output(*argv: str, text: str = "") -> str:
+    done = subprocess.run(argv, input=text, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def nix_hash_as(base: str, sri: str) -> str:
-    argv = ["nix", "--extra-experimental-features", "nix-command", "hash", f"to-{base}", sri]
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    return output("nix", "--extra-experimental-features", "nix-command", "hash", f"to-{base}", sri)
 
 
 @needs_nix
@@ -68,16 +65,8 @@ def test_every_notation_of_a_hash_becomes_the_same_sri() -> None:
         words = [sri, nix_hash_as("base32", sri), nix_hash_as("base16", sri)]
         texts = [*words, *(f"sha256:{word}" for word in words[1:]), f'"{sri}"']
         assert {quoting.to_sri(text) for text in texts} == {sri}
-
-
-@pytest.mark.parametrize(
-    "text", ["", "sha256-", "z" * 52, "0" * 51, TORCH[:-2], "sha512-" + "A" * 88]
-)
-def test_a_text_that_is_not_a_hash_is_none(text: str) -> None:
-    assert quoting.to_sri(text) is None
-
-
-# --- the matrix file ---
+    others = ("", "sha256-", "z" * 52, "0" * 51, TORCH[:-2], "sha512-" + "A" * 88)
+    assert {quoting.to_sri(text) for text in others} == {None}
 
 
 def test_an_edit_changes_its_lines_and_no_other_byte() -> None:
@@ -155,50 +144,34 @@ def test_a_log_is_applied_to_the_source_it_belongs_to(project: Project) -> None:
     assert OTHER in project.recipe("cuda13_0-sm90-avx2").read_text()
 
 
-def hashes_of(tmp_path: Path, text: str, log: str, *only: str) -> list[tuple[str, str]]:
-    """The sources of a matrix that a log names, with their hashes."""
-    (tmp_path / "build.log").write_text(log)
-    wanted = sources(matrix_reader.parse(text), only)
-    fetched = from_log(tmp_path / "build.log", wanted)
-    return [(item.source.name, item.hash) for item in fetched]
-
-
 @needs_nix
 def test_a_log_names_the_source_whose_hash_is_wrong(tmp_path: Path) -> None:
-    known = log_of("Nix 2.3", PATCH, OTHER)
-    assert hashes_of(tmp_path, TEXT, known) == [("patch", OTHER)]
-    with pytest.raises(
-        BuildPytorchError, match=r"is not a hash in matrix\.toml; nothing was changed"
-    ):
-        hashes_of(tmp_path, TEXT, log_of("Nix 2.8", OTHER, TORCH))
-    with pytest.raises(BuildPytorchError, match="no hash mismatch in it; is it the whole log"):
-        hashes_of(tmp_path, TEXT, "error: builder failed\n")
+    def hashes_of(text: str, log: str, *only: str) -> list[tuple[str, str]]:
+        (tmp_path / "build.log").write_text(log)
+        fetched = from_log(tmp_path / "build.log", sources(matrix_reader.parse(text), only))
+        return [(item.source.name, item.hash) for item in fetched]
+
     # Nix assumes a hash of zeros for an empty one, and reports that.
     first = log_of("Nix 2.8", FAKE, OTHER)
-    assert hashes_of(tmp_path, UNTAKEN, first) == [("torch", OTHER)]
     two = UNTAKEN + '\n[patch.magma_clock_rate]\nhash = ""\n'
-    with pytest.raises(BuildPytorchError, match="have the same old hash; name one with --only"):
-        hashes_of(tmp_path, two, first)
-    assert hashes_of(tmp_path, two, first, "patch") == [("patch", OTHER)]
+    assert hashes_of(TEXT, log_of("Nix 2.3", PATCH, OTHER)) == [("patch", OTHER)]
+    assert hashes_of(UNTAKEN, first) == [("torch", OTHER)]
+    assert hashes_of(two, first, "patch") == [("patch", OTHER)]
+    for text, log, says in (
+        (TEXT, log_of("Nix 2.8", OTHER, TORCH), r"is not a hash in matrix\.toml; nothing was ch"),
+        (TEXT, "error: builder failed\n", "no hash mismatch in it; is it the whole log"),
+        (two, first, "have the same old hash; name one with --only"),
+    ):
+        with pytest.raises(BuildPytorchError, match=says):
+            hashes_of(text, log)
 
 
 # --- downloads ---
 
 
-class World(NamedTuple):
-    """GitHub on this machine: repositories and tarballs over HTTP."""
-
-    root: Path
-    base: str
-    requests: list[str]
-
-
 def git(folder: Path, *argv: str) -> str:
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    allow = ["-c", "protocol.file.allow=always"]
-    argv = ("git", *identity, *allow, *argv)
-    done = subprocess.run(argv, cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    return output("git", "-C", str(folder), *identity, "-c", "protocol.file.allow=always", *argv)
 
 
 def repository(folder: Path, name: str, submodule: Path | None = None) -> Path:
@@ -213,67 +186,6 @@ def repository(folder: Path, name: str, submodule: Path | None = None) -> Path:
     git(path, "commit", "-q", "-m", "one")
     git(path, "tag", "v2.10.0")
     return path
-
-
-@functools.cache
-def _github() -> Path:
-    """pytorch/pytorch with a submodule that has one, a pin with fetchpatch, and a patch."""
-    folder = Path(tempfile.mkdtemp(prefix="build-pytorch-github-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    site = folder / "site"
-    inner = repository(folder / "repos", "inner")
-    middle = repository(folder / "repos", "middle", inner)
-    torch = repository(folder / "repos", "pytorch", middle)
-    (site / "pytorch").mkdir(parents=True)
-    git(site, "clone", "-q", "--bare", str(torch), "pytorch/pytorch")
-    git(site / "pytorch/pytorch", "update-server-info")
-    archive = site / f"NixOS/nixpkgs/archive/{PIN}.tar.gz"
-    archive.parent.mkdir(parents=True)
-    (folder / "nixpkgs").mkdir()
-    (folder / "nixpkgs/default.nix").write_text(FETCHPATCH)
-    with tarfile.open(archive, "w:gz") as tar:
-        tar.add(folder / "nixpkgs", arcname=f"nixpkgs-{PIN}")
-    commit = site / "icl-utk-edu/magma/commit"
-    commit.mkdir(parents=True)
-    name = "235aefb7b064954fce09d035c69907ba8a87cbcd.patch"
-    (commit / name).write_text("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-clockRate\n+0\n")
-    return folder
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """A copy of that GitHub over HTTP, and an empty store."""
-    for name in ("site", "nixpkgs"):
-        subprocess.run(["cp", "-a", _github() / name, tmp_path], check=True)
-    site = tmp_path / "site"
-    requests: list[str] = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, _: str, *args: object) -> None:
-            requests.append(str(args[0]))
-
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(Handler, directory=str(site))
-    )
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    base = f"http://127.0.0.1:{server.server_address[1]}"
-    env = {
-        "BUILD_PYTORCH_GITHUB": base,
-        "NIX_REMOTE": "local",
-        "NIX_STORE_DIR": f"{tmp_path}/nix/store",
-        "NIX_STATE_DIR": f"{tmp_path}/nix/state",
-        "NIX_LOG_DIR": f"{tmp_path}/nix/log",
-        "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": "protocol.file.allow",
-        "GIT_CONFIG_VALUE_0": "always",
-    }
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-    yield World(tmp_path, base, requests)
-    server.shutdown()
-    server.server_close()
 
 
 # What nixpkgs' fetchpatch is to us: a fixed-output derivation of the normalised patch.
@@ -292,50 +204,72 @@ FETCHPATCH = """
 """
 
 
+@functools.cache
+def _github() -> Path:
+    """pytorch/pytorch with a submodule that has one, and a pin with fetchpatch."""
+    folder = Path(tempfile.mkdtemp(prefix="build-pytorch-github-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    inner = repository(folder / "repos", "inner")
+    middle = repository(folder / "repos", "middle", inner)
+    torch = repository(folder / "repos", "pytorch", middle)
+    (folder / "pytorch").mkdir()
+    git(folder, "clone", "-q", "--bare", str(torch), "pytorch/pytorch")
+    archive = folder / f"NixOS/nixpkgs/archive/{PIN}.tar.gz"
+    archive.parent.mkdir(parents=True)
+    (folder / "nixpkgs").mkdir()
+    (folder / "nixpkgs/default.nix").write_text(FETCHPATCH)
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder / "nixpkgs", arcname=f"nixpkgs-{PIN}")
+    return folder
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that GitHub in a folder, and an empty store."""
+    site = shutil.copytree(_github(), tmp_path / "site", symlinks=True)
+    env = {
+        "BUILD_PYTORCH_GITHUB": f"file://{site}",
+        "NIX_REMOTE": "local",
+        "NIX_STORE_DIR": f"{tmp_path}/nix/store",
+        "NIX_STATE_DIR": f"{tmp_path}/nix/state",
+        "NIX_LOG_DIR": f"{tmp_path}/nix/log",
+        "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "protocol.file.allow",
+        "GIT_CONFIG_VALUE_0": "always",
+    }
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    return site
+
+
 def taken(text: str, *only: str) -> dict[str, FetchedHash]:
     """The hashes of the sources of a matrix, by name."""
-    return {item.source.name: item for item in fetch_all(sources(matrix_reader.parse(text), only))}
+    fetched = fetch_all(sources(matrix_reader.parse(text), only))
+    return {item.source.name: item for item in fetched}
 
 
-def nix_hash(path: Path) -> str:
-    argv = ["nix-hash", "--type", "sha256", "--base32", str(path)]
-    out = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
-    sri = quoting.to_sri(out)
-    assert sri
-    return sri
-
-
-def cleaned_clone(world: World) -> Path:
-    """A recursive clone without any .git, as fetchFromGitHub with submodules hashes it."""
-    clone = world.root / "clone"
-    source = world.root / "site/pytorch/pytorch"
-    git(world.root, "clone", "-q", "--recurse-submodules", str(source), str(clone))
+@needs_nix
+def test_hashes_are_those_that_nix_requires(world: Path) -> None:
+    """Those of a tree with all submodules, of unpacked files and of a normalised patch."""
+    clone = world / "clone"
+    git(world, "clone", "-q", "--recurse-submodules", str(world / "pytorch/pytorch"), str(clone))
+    assert (clone / "third_party/third_party/file").read_text() == "of inner\n"
     for entry in sorted(clone.rglob(".git"), reverse=True):
         subprocess.run(["rm", "-rf", entry], check=True)
-    return clone
-
-
-@needs_nix
-@pytest.mark.parametrize("scheme", ["http", "file"])
-def test_torch_is_the_hash_of_its_tree_with_all_submodules(
-    world: World, monkeypatch: pytest.MonkeyPatch, scheme: str
-) -> None:
-    if scheme == "file":
-        monkeypatch.setenv("BUILD_PYTORCH_GITHUB", f"file://{world.root}/site")
-    clone = cleaned_clone(world)
-    assert (clone / "third_party/third_party/file").read_text() == "of inner\n"
-    found = taken(TEXT, "torch")["torch"]
-    assert (found.hash, found.state) == (nix_hash(clone), "moved")
-
-
-@needs_nix
-def test_the_tarball_and_the_patch_have_the_hashes_that_nix_requires(world: World) -> None:
-    by_name = taken(TEXT, "nixpkgs", "patch")
-    assert by_name["nixpkgs"].state == "new"
-    assert by_name["nixpkgs"].hash == nix_hash(world.root / "nixpkgs")
-    argv = ["nix-hash", "--flat", "--type", "sha256", "--base32", "/dev/stdin"]
-    out = subprocess.run(argv, input="normalised\n", check=True, capture_output=True, text=True)
-    assert by_name["patch"].hash == quoting.to_sri(out.stdout)
+    found = taken(TEXT, "torch", "nixpkgs", "patch")
+    argv = ("nix-hash", "--type", "sha256", "--base32")
+    wanted = {
+        "torch": output(*argv, str(clone)),
+        "nixpkgs": output(*argv, str(world / "nixpkgs")),
+        "patch": output(*argv, "--flat", "/dev/stdin", text="normalised\n"),
+    }
+    assert {name: item.hash for name, item in found.items()} == {
+        name: quoting.to_sri(text) for name, text in wanted.items()
+    }
+    states = {name: item.state for name, item in found.items()}
+    assert states == {"torch": "moved", "nixpkgs": "new", "patch": "moved"}
 
 
 @needs_nix
@@ -364,44 +298,33 @@ def test_check_writes_nothing(project: Project) -> None:
 
 
 @needs_nix
-def test_one_source_is_fetched_once_for_all_releases(world: World) -> None:
-    """A copy of a release that does not inherit: the same torch, in a place of its own."""
-    copy = ONE.replace("[release.cuda13_0]", '[release.copy]\ncatalog = "copy"')
-    copy = copy.replace("release.cuda13_0", "release.copy").replace("docs/exp", "docs/copy")
-    copy = copy.replace('".flox/pkgs"', '"copy/.flox/pkgs"')
-    text = f"{TEXT}\n{copy[copy.index('[release.copy]') : copy.index('[pin.')]}"
-    wanted = sources(matrix_reader.parse(text), ("torch",))
-    assert [item.source.release for item in fetch_all(wanted)] == ["cuda13_0", "copy"]
-    assert sum("/info/refs" in request for request in world.requests) == 1
-
-
-@needs_nix
+@pytest.mark.usefixtures("world")
 @pytest.mark.parametrize(
     ("break_it", "only", "says"),
     [
         ("missing tag", "torch", "find remote ref refs/tags/v2.10.0; check the network, and that"),
         ("http://127.0.0.1:9", "torch", "onnect to server; check the network, and that http://127"),
-        ("http://nowhere.invalid", "torch", "nowhere.invalid"),
-        ("missing tarball", "nixpkgs", "HTTP error 404"),
+        ("missing tarball", "nixpkgs", f"and that file://.*/{NEW_PIN}.tar.gz exists"),
     ],
 )
 def test_a_source_that_cannot_be_fetched_is_one_line(
-    world: World, monkeypatch: pytest.MonkeyPatch, break_it: str, only: str, says: str
+    world: Path, monkeypatch: pytest.MonkeyPatch, break_it: str, only: str, says: str
 ) -> None:
+    text = TEXT
     if break_it == "missing tag":
-        git(world.root / "site/pytorch/pytorch", "tag", "-d", "v2.10.0")
-        git(world.root / "site/pytorch/pytorch", "update-server-info")
+        git(world / "pytorch/pytorch", "tag", "-d", "v2.10.0")
     elif break_it.startswith("http"):
         monkeypatch.setenv("BUILD_PYTORCH_GITHUB", break_it)
-    text = TEXT
-    if break_it == "missing tarball":
+    else:
         (pin,) = matrix_reader.parse(TEXT).pins.values()
         pin = structs.replace(pin, rev=NEW_PIN, facts=PinFacts(of=NEW_PIN))
         text = pin_facts.written(TEXT, "early_2026", pin, None)
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError, match=says) as caught:
         taken(text, only)
-    assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+# --- answers of programs ---
 
 
 @pytest.mark.parametrize(
@@ -418,6 +341,20 @@ def test_a_failure_is_the_last_error_and_what_to_do(matrix: Matrix, stderr: str,
     source = next(it for it in sources(matrix) if it.table.function == "fetchpatch")
     line = failure(source, ProcessResult(1, "", stderr))
     assert line == f"{source.label}: {says}; check the network, and that {URL} exists"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "error: \x1b[31mred",
+        FAKE,
+        json.dumps({"hash": OTHER, "sha256": TORCH}),
+        "9" * 10_000,
+    ],
+)
+def test_an_answer_without_one_hash_is_one_line(matrix: Matrix, answer: str) -> None:
+    with pytest.raises(ToolError, match="its output has not one hash"):
+        read_hash(sources(matrix)[0], ProcessResult(0, answer, ""))
 
 
 def test_an_unknown_source_is_bad_input(matrix: Matrix) -> None:
@@ -448,20 +385,18 @@ def fetcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return install
 
 
-@pytest.mark.parametrize(
-    ("only", "argv"),
-    [
-        ("torch", "fetchFromGitHub --owner pytorch --repo pytorch --rev v2.10.0 --fetchSubmod"),
-        ("patch", "fetchpatch --name cuda-13.0-clockrate-fix.patch --url https://github.com/icl-"),
-    ],
-)
-def test_nix_prefetch_is_used_where_it_is_installed(
-    fetcher: Callable[[str], Path], only: str, argv: str
-) -> None:
+def test_nix_prefetch_is_used_where_it_is_installed(fetcher: Callable[[str], Path]) -> None:
     log = fetcher(f"echo {OTHER}")
-    found = taken(TEXT, only)[only]
-    assert (found.fetcher, found.hash) == ("nix-prefetch", OTHER)
-    assert f"--quiet {argv}" in log.read_text()
+    copy = '\n[release.copy]\nlike = "cuda13_0"\ncatalog = "copy"\nfolder = "copy/.flox/pkgs"\n'
+    text = f'{TEXT}{copy}torch = {{ owner = "other" }}\n'
+    wanted = sources(matrix_reader.parse(text), ("torch", "patch"))
+    fetched = fetch_all([*wanted, *wanted])  # equal ones are fetched once
+    assert {(item.fetcher, item.hash) for item in fetched} == {("nix-prefetch", OTHER)}
+    assert len(fetched) == len(wanted) * 2
+    calls = [line.partition(" --quiet ")[2] for line in log.read_text().splitlines()]
+    torch = "fetchFromGitHub --owner {} --repo pytorch --rev v2.10.0 --fetchSubmodules"
+    patch = f"fetchpatch --name cuda-13.0-clockrate-fix.patch --url {URL}"
+    assert sorted(calls) == sorted([torch.format("pytorch"), torch.format("other"), patch])
 
 
 @needs_nix
@@ -480,21 +415,7 @@ def test_a_download_that_hangs_is_killed(
         fetch(torch, seconds=0.5)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "error: \x1b[31mred",
-        FAKE,
-        json.dumps({"hash": OTHER, "sha256": TORCH}),
-        "9" * 10_000,
-    ],
-)
-def test_an_answer_without_one_hash_is_one_line(matrix: Matrix, answer: str) -> None:
-    with pytest.raises(ToolError, match="its output has not one hash"):
-        read_hash(sources(matrix)[0], ProcessResult(0, answer, ""))
-
-
-# --- a hash that is not taken yet ---
+# --- a hash that is not taken yet, or that did not follow ---
 
 
 @needs_nix
@@ -510,8 +431,7 @@ def test_a_release_begins_without_hashes_and_is_not_built_before_it_has_them(
     done = project.invoke("verify", "--only", "stale-hash")
     assert done.returncode == 0, done.stdout + done.stderr
     found = "release.cuda13_0.torch: no hash yet; recipes evaluate, and cannot be built"
-    said = " ".join(done.stdout.split())
-    assert said.count(found) == 1
+    assert " ".join(done.stdout.split()).count(found) == 1
     assert project.invoke("verify", "--only", "stale-hash", "--strict").returncode == 1
     build = project.invoke("build", "cpu-avx2", "--backend", "nix")
     assert build.returncode == 2
@@ -528,17 +448,13 @@ def test_a_release_begins_without_hashes_and_is_not_built_before_it_has_them(
 def test_an_empty_hash_in_a_recipe_is_an_error_if_the_matrix_has_one(project: Project) -> None:
     recipe = project.recipe("cpu-avx2")
     recipe.write_text(recipe.read_text().replace(TORCH, ""))
-    done = project.invoke("verify", "--only", "eval-source")
-    assert done.returncode == 1
+    assert project.invoke("verify", "--only", "eval-source").returncode == 1
 
 
 @pytest.mark.parametrize("value", ["sha256-", "sha512-x", " ", FAKE])
 def test_a_hash_that_is_neither_empty_nor_one_is_refused(value: str) -> None:
     with pytest.raises(MatrixError, match="allowed: "):
         matrix_reader.parse(TEXT.replace(TORCH, value))
-
-
-# --- the guard ---
 
 
 def test_a_hash_that_did_not_follow_its_rev_fails_verification(project: Project) -> None:

@@ -277,8 +277,8 @@ def _of_cuda(move: Move, key: str, pin: Pin) -> Values:
 # --- the text ---
 
 
-def moved_text(move: Move, by_reason: Mapping[str, Values], key: str, pin: Pin) -> str:
-    """Return the text of the matrix after a move. Raises MatrixError."""
+def moved_matrix(move: Move, by_reason: Mapping[str, Values], key: str, pin: Pin) -> Matrix:
+    """Return the matrix after a move. Raises MatrixError if it is not consistent."""
     matrix, text = move.matrix, move.matrix.text
     values = {trail: value for values in by_reason.values() for trail, value in values.items()}
     if pin != pin_facts.known_pins(matrix).get(key):
@@ -286,8 +286,7 @@ def moved_text(move: Move, by_reason: Mapping[str, Values], key: str, pin: Pin) 
     elif key not in matrix.pins:  # what it contains is known by its revision
         text = matrix_editor.with_table(text, ("pin", key), {"rev": pin.rev})
     text = _beside(text, move, values) if move.beside else _over(text, move, values)
-    matrix_reader.parse(text, root=matrix.root)
-    return text
+    return matrix_reader.parse(text, root=matrix.root)
 
 
 def _over(text: str, move: Move, values: Values) -> str:

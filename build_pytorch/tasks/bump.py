@@ -25,7 +25,6 @@ def bump(
     nightly: str | bool = "",
     as_: str = "",
     dry_run: bool = False,
-    pre: bool = False,
     assume: str = "",
 ) -> int:
     """Move a release to another PyTorch, nixpkgs or CUDA."""
@@ -36,16 +35,15 @@ def bump(
     from build_pytorch.matrix import matrix_editor, matrix_reader
     from build_pytorch.sources import planned_change
     from build_pytorch.sources.fetchers import fetch_moved, hash_values
-    from build_pytorch.sources.release_move import left_to_do, moved_text, moved_values, pin_of
+    from build_pytorch.sources.release_move import left_to_do, moved_matrix, moved_values, pin_of
     from build_pytorch.verify import reports
 
     old, screen = load(), Screen(sys.stdout)
     versions = {"torch": torch, "nixpkgs": nixpkgs, "cuda": cuda, "python": python}
-    move = _move(old, release, versions, nightly, beside=as_, pre=pre)
+    move = _move(old, release, versions, nightly, as_)
     key, pin = pin_of(move, assume)
     by_reason = moved_values(move, key, pin)
-    text = moved_text(move, by_reason, key, pin)
-    moved = matrix_reader.parse(text, root=old.root)
+    moved = moved_matrix(move, by_reason, key, pin)
     if (moved.releases, moved.pins) == (old.releases, old.pins):
         screen.line(f"nothing to do: release.{move.name} has these versions")
         return EXIT_OK
@@ -54,7 +52,8 @@ def bump(
         screen.fold("", f"{reason}: {', '.join(tables)}", indent=2)
     changed = as_ or move.name
     fetched, todo = fetch_moved(old, moved, changed)
-    new = matrix_reader.parse(matrix_editor.edited(text, hash_values(fetched)), root=old.root)
+    text = matrix_editor.with_values(moved.text, hash_values(fetched))
+    new = matrix_reader.parse(text, root=old.root)
     planned = planned_change.plan_files(old, new)
     screen.diff(planned[0].diff())
     file_plan.print_plan(screen, planned)
@@ -79,45 +78,34 @@ def bump(
 
 
 def _move(
-    matrix: Matrix,
-    release: str,
-    versions: dict[str, str],
-    nightly: str | bool,
-    *,
-    beside: str,
-    pre: bool,
+    matrix: Matrix, release: str, versions: dict[str, str], nightly: str | bool, beside: str
 ) -> Move:
     """Return the move that the options describe. Raises BuildPytorchError for what cannot be."""
-    from packaging.version import Version
+    from msgspec import structs
 
     from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.base.versions import NEWEST
     from build_pytorch.matrix.selection import only_release
     from build_pytorch.sources import github
-    from build_pytorch.sources.release_move import Move, NewVersions, new_versions
+    from build_pytorch.sources.release_move import Move, new_versions
 
-    nightlies = [name for name, it in matrix.releases.items() if it.torch.is_nightly]
-    if nightly:
-        if given := next((name for name, it in {**versions, "as": beside}.items() if it), ""):
-            raise BuildPytorchError(f"--nightly: moves the source alone; leave --{given} out")
-        name = only_release(matrix, release, nightlies)
-        if name not in nightlies:
-            what = f"release {name} builds version {matrix.releases[name].torch.version}"
-            raise BuildPytorchError(f"--nightly: {what}; nightlies: {', '.join(nightlies)}")
-        word = NEWEST if nightly is True else str(nightly)
-        commit = github.nightly_commit(matrix.releases[name].torch, word)
-        return Move(matrix=matrix, name=name, wanted=NewVersions(commit=commit))
-    if not any(versions.values()):
-        words = "--torch VERSION, --nixpkgs REV, --cuda VERSION or --python VERSION"
+    if not (nightly or any(versions.values())):
+        words = "--torch VERSION, --nixpkgs REV, --cuda VERSION, --python VERSION or --nightly"
         raise BuildPytorchError(f"nothing to do; give {words}")
-    if (branch := versions["nixpkgs"]) in github.FLOX_BRANCHES and branch not in matrix.pins:
-        versions["nixpkgs"] = github.head("flox/nixpkgs", branch).sha
-    wanted = new_versions(**versions)
-    if wanted.torch and Version(wanted.torch).is_prerelease and not pre:
-        raise BuildPytorchError(f"v{wanted.torch} is a pre-release; --pre accepts it")
-    name = only_release(matrix, release, list(matrix.releases))
-    if wanted.torch and name in nightlies:
+    nightlies = [name for name, it in matrix.releases.items() if it.torch.is_nightly]
+    name = only_release(matrix, release, nightlies if nightly else list(matrix.releases))
+    if versions["torch"] and name in nightlies:
         what = f"--torch: release {name} builds a commit of a moving branch"
         fix = "--nightly moves it; for a version, name another release with --release"
         raise BuildPytorchError(f"{what}; {fix}")
+    if nightly and name not in nightlies:
+        what = f"release {name} builds version {matrix.releases[name].torch.version}"
+        raise BuildPytorchError(f"--nightly: {what}; nightlies: {', '.join(nightlies)}")
+    if (branch := versions["nixpkgs"]) in github.FLOX_BRANCHES and branch not in matrix.pins:
+        versions["nixpkgs"] = github.head("flox/nixpkgs", branch).sha
+    wanted = new_versions(**versions)
+    if nightly:
+        word = NEWEST if nightly is True else str(nightly)
+        commit = github.nightly_commit(matrix.releases[name].torch, word)
+        wanted = structs.replace(wanted, commit=commit)
     return Move(matrix=matrix, name=name, wanted=wanted, beside=beside)

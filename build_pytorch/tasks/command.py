@@ -70,7 +70,6 @@ HELP: Final = {
     "page": "write the HTML page with the states of this ledger to this file",
     "path": "inspect the files of this folder as one variant (a wheel's torch/lib)",
     "pinned": "evaluate with the pinned nixpkgs (minutes; network or store)",
-    "pre": "accept a pre-release",
     "python": "path of a Python: use its torch",
     "release": "a release of matrix.toml",
     "retry": "build again what would fail again: same recipe, cause not of the machine",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +13,7 @@ from build_pytorch.tasks.command import command, project, words
 
 if TYPE_CHECKING:
     from build_pytorch.base.console import Screen
-    from build_pytorch.matrix.source_tables import Pin
-    from build_pytorch.matrix.tables import Source
+    from build_pytorch.matrix.model import Matrix
 
 
 @command(
@@ -39,20 +37,20 @@ def prefetch(
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
     from build_pytorch.matrix import matrix_editor, matrix_reader
+    from build_pytorch.matrix.source_tables import Pin
     from build_pytorch.sources import fetchers
+    from build_pytorch.sources.pin_facts import is_known
     from build_pytorch.tasks import phases
 
     root = project()
     matrix = matrix_reader.load(root, learning=True)
     wanted = fetchers.sources(matrix, words(only), release)
     screen = Screen(sys.stderr if json else sys.stdout)
-    if from_log:
-        fetched, pins = fetchers.from_log(Path(from_log), wanted), {}
-    else:
-        fetched, pins = fetchers.fetch_all(wanted), dict(_pins_to_ask(wanted, words(only)))
+    fetched = fetchers.from_log(Path(from_log), wanted) if from_log else fetchers.fetch_all(wanted)
     text = matrix_editor.with_values(matrix.text, fetchers.hash_values(fetched))
-    for key, pin in pins.items():
-        text = _with_contents(text, key, pin, root, screen)
+    for source in [] if from_log else wanted:
+        if isinstance(pin := source.table, Pin) and (only or pin.doubts or not is_known(pin)):
+            text = _with_contents(matrix, text, str(source.place[-1]), screen)
     matrix_reader.parse(text, root=root)
     for item in fetched:
         row = f"{item.source.label}: {item.state}, {item.hash} ({item.fetcher})"
@@ -89,35 +87,24 @@ def prefetch(
         return max(code, phases.run([1, 2, 3, 4, 5]))
 
 
-def _pins_to_ask(wanted: Sequence[Source], only: Sequence[str]) -> Iterator[tuple[str, Pin]]:
-    """Yield the pins whose contents are not known, or not confirmed, or that are named."""
-    from build_pytorch.matrix.source_tables import Pin
-    from build_pytorch.sources.pin_facts import is_known
-
-    for source in wanted:
-        pin = source.table
-        if isinstance(pin, Pin) and (only or pin.doubts or not is_known(pin)):
-            yield str(source.place[-1]), pin
-
-
-def _with_contents(text: str, key: str, pin: Pin, root: Path, screen: Screen) -> str:
-    """Return the text of a matrix with what a pin contains.
+def _with_contents(matrix: Matrix, text: str, key: str, screen: Screen) -> str:
+    """Return a text of the matrix with what a pin contains.
 
     Raises ToolError if that is not known, and cannot be learned.
     """
     from build_pytorch.base.errors import ToolError
-    from build_pytorch.matrix import consistency, matrix_reader
+    from build_pytorch.matrix import consistency
     from build_pytorch.matrix.field_types import listed
     from build_pytorch.sources import pin_facts
 
-    matrix = matrix_reader.parse(text, root=root, learning=True)
+    before = matrix.pins[key]
     try:
-        pin = pin_facts.learned(matrix, matrix.pins[key])
+        pin = pin_facts.learned(matrix, before)
     except ToolError as error:
-        if not pin_facts.is_known(pin):
-            raise ToolError(f"{error}; {consistency.or_assume(pin.rev)}") from None
+        if not pin_facts.is_known(before):
+            raise ToolError(f"{error}; {consistency.or_assume(before.rev)}") from None
         screen.fold(f"pin.{key}: ", f"its facts stay as they are: {error}")
         return text
     cuda = listed(dict.fromkeys(pin.cuda.values()))
     screen.fold(f"pin.{key}: ", f"PyTorch {pin.torch}, Python {pin.python}, CUDA {cuda}")
-    return pin_facts.written(text, key, pin, matrix.pins[key])
+    return pin_facts.written(text, key, pin, before)
