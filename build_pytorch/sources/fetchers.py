@@ -34,11 +34,15 @@ SECONDS: Final = 3600
 def sources(matrix: Matrix, only: Sequence[str] = (), release: str = "") -> list[Source]:
     """Return the sources that releases do not inherit: all, those of one release, or by name.
 
-    Raises BuildPytorchError for an unknown release and for a name that no source has.
+    Raises BuildPytorchError for an unknown release, one without sources of its own, and a name that
+    no source has.
     """
     if release:
         require_release(matrix, release)
     found = [source for source in matrix.sources() if release in {"", source.release}]
+    if not found:
+        inherits = f"it has those of release {matrix.releases[release].like}"
+        raise BuildPytorchError(f"release {release} has no source of its own; {inherits}")
     names = dict.fromkeys(source.name for source in found)
     for name in only:
         if name not in names:
@@ -141,9 +145,9 @@ def fetch_moved(old: Matrix, new: Matrix, release: str) -> tuple[list[FetchedHas
     """
     before = {(source.place, source.taken_for) for source in old.sources()}
     fetched, failures = [], []
-    for source in sources(new, release=release):
-        is_changed = (source.place, source.taken_for) not in before
-        if not is_changed or source.recorded == source.taken_for:
+    for source in new.sources():
+        is_other = source.release != release or (source.place, source.taken_for) in before
+        if is_other or source.recorded == source.taken_for:
             continue
         try:
             fetched.append(fetch(source))
