@@ -248,7 +248,7 @@ def test_a_release_like_another_has_its_values_and_its_own_names() -> None:
 
 def test_an_edit_of_an_inherited_value_belongs_to_the_release_alone() -> None:
     text = WHOLE + LIKE.format(more=OTHER_NAMES)
-    new = matrix_editor.edited(text, {("release", "other", "python", "version"): "3.12"})
+    new = matrix_editor.with_values(text, {("release", "other", "python", "version"): "3.12"})
     assert new == f'{text.rstrip()}\n\n[release.other.python]\nversion = "3.12"\n'
     versions = {
         name: release.python.version for name, release in matrix_reader.parse(new).releases.items()

@@ -10,23 +10,13 @@ import tomlkit
 
 from build_pytorch.base import file_plan
 from build_pytorch.base.file_plan import Action, Change
-from build_pytorch.matrix import matrix_reader, toml_lines
+from build_pytorch.matrix import toml_lines
 from build_pytorch.matrix.field_types import Trail
 
 Value = str | bool | list[str] | dict[str, str] | None
 """A value of matrix.toml; None removes the key."""
 _WIDTH: Final = 100
 """Maximum length of a line with a list; a longer list has a line for each element."""
-
-
-def edited(text: str, values: Mapping[Trail, Value]) -> str:
-    """Return the text with values replaced or added. Raises MatrixError if it is not consistent.
-
-    Otherwise as `with_values`.
-    """
-    result = with_values(text, values)
-    matrix_reader.parse(result)
-    return result
 
 
 def with_values(text: str, values: Mapping[Trail, Value]) -> str:
