@@ -15,7 +15,7 @@ from build_pytorch.base import paths
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.matrix import matrix_reader, source_tables
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.selection import select, select_packages
+from build_pytorch.matrix.selection import select_packages, variants_of
 from build_pytorch.results import evidence
 from build_pytorch.sources import fetchers
 from build_pytorch.verify import recipe_facts, verification
@@ -81,7 +81,7 @@ def test_patterns_name_variants_first_and_companions_else(matrix: Matrix) -> Non
     assert ids("cpu-avx2+*") == ["cpu-avx2+torchvision", "cpu-avx2+torchaudio"]
     assert len(ids("torchvision-*")) == len(ids("*")) == len(ids()) == 44
     assert ids("cpu-avx2", companions=("torchaudio",)) == ["cpu-avx2", "cpu-avx2+torchaudio"]
-    assert [v.id for v in select(matrix, "cpu-avx2+*")] == ["cpu-avx2"]
+    assert [v.id for v in variants_of(select_packages(matrix, "cpu-avx2+*"))] == ["cpu-avx2"]
     with pytest.raises(BuildPytorchError, match='no selected variant has a companion "audio"'):
         ids("cpu-avx2", companions=("audio",))
 

@@ -14,7 +14,7 @@ from conftest import PROJECT, Project, error_line, needs_nix, unfolded
 from world import World
 
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.selection import select
+from build_pytorch.matrix.selection import select_packages
 from build_pytorch.publish.publication import Publishing, decide, this_system
 from build_pytorch.results import ledger
 from build_pytorch.results.package_state import PackageState
@@ -82,7 +82,7 @@ def state_of(
     matrix: Matrix, *events: dict[str, str], id_: str = "cpu-avx2", **fields: Any
 ) -> PackageState:
     """A built variant, with these events of its ledger."""
-    (variant,) = select(matrix, id_)
+    (variant,) = select_packages(matrix, id_)
     common = {"at": ledger.now(), "release": "cuda13_0", "variant": id_, "digest": DIGEST}
     own = tuple(msgspec.convert({**common, **event}, ledger.Event) for event in events)
     values = {"digest": DIGEST, "link": RESULT, "origin": DIGEST, **fields}

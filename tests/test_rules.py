@@ -17,7 +17,7 @@ from build_pytorch.generate import recipes
 from build_pytorch.hardware.own_builds import group_lines
 from build_pytorch.matrix import matrix_editor, matrix_reader, rules
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.matrix.selection import select, session_ids
+from build_pytorch.matrix.selection import select_packages, session_ids
 from build_pytorch.matrix.tables import Condition
 from build_pytorch.sources.fetchers import sources
 from build_pytorch.verify import verification
@@ -308,7 +308,7 @@ def test_the_same_names_are_allowed_in_another_catalog() -> None:
     matrix = matrix_reader.parse(WHOLE + LIKE.format(more='catalog = "other"'))
     assert len(matrix.of_release("other")) == 57
     with pytest.raises(BuildPytorchError, match="is ambiguous: cuda12_8/sm61-avx, other/sm61-avx"):
-        select(matrix, "pytorch-python313-cuda12_8-sm61-avx")
+        select_packages(matrix, "pytorch-python313-cuda12_8-sm61-avx")
 
 
 # --- a Python beside the default one of the pin ---
@@ -389,13 +389,15 @@ def test_capabilities_of_all_packages_leave_nothing_to_single_libraries() -> Non
 
 
 def test_an_id_names_its_release_where_there_is_more_than_one(all_releases: Matrix) -> None:
-    assert [v.id for v in select(all_releases, "cuda12_8/sm120-avx512")] == [
+    assert [v.id for v in select_packages(all_releases, "cuda12_8/sm120-avx512")] == [
         "cuda12_8/sm120-avx512"
     ]
-    assert [v.id for v in select(all_releases, "sm61-avx")] == ["cuda12_8/sm61-avx"]
-    assert [v.id for v in select(all_releases, "cuda13_0/sm120-avx2")] == ["cuda13_0/sm120-avx2"]
-    assert len(select(all_releases, "sm120-*")) == 4 + 7
-    assert len(select(all_releases, "cuda12_8")) == 57
+    assert [v.id for v in select_packages(all_releases, "sm61-avx")] == ["cuda12_8/sm61-avx"]
+    assert [v.id for v in select_packages(all_releases, "cuda13_0/sm120-avx2")] == [
+        "cuda13_0/sm120-avx2"
+    ]
+    assert len(select_packages(all_releases, "sm120-*")) == 4 + 7
+    assert len(select_packages(all_releases, "cuda12_8")) == 57
 
 
 @pytest.mark.parametrize(
@@ -413,7 +415,7 @@ def test_a_selection_that_cannot_be_meant_is_an_error(
     all_releases: Matrix, patterns: str, says: str
 ) -> None:
     with pytest.raises(BuildPytorchError) as caught:
-        select(all_releases, patterns)
+        select_packages(all_releases, patterns)
     assert says in str(caught.value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 from msgspec import Struct, structs
 
@@ -41,20 +41,11 @@ _OF_SOURCE = frozenset({"find-cuda-toolkit-stub", "cupti-paths", "codegen-condit
 class Phase(StrEnum):
     """One of the generating commands `invoke phase1` and on; the value is its title."""
 
-    summary: str
-    """What the command does."""
-
-    CLEAN_UP = "clean up", "Delete the files of the clean-up lists."
-    GPU_X86 = "GPU x86", "Generate the GPU recipes for x86."
-    GPU_ARM = "GPU ARM", "Generate the GPU recipes for ARM."
-    CPU_ONLY = "CPU-only", "Generate the CPU-only recipes."
-    DOCS = "docs", "Update docs, counts and the schema."
-
-    def __new__(cls, title: str, summary: str) -> Self:
-        """Make the phase of a title."""
-        phase = str.__new__(cls, title)
-        phase._value_, phase.summary = title, summary
-        return phase
+    CLEAN_UP = "clean up"
+    GPU_X86 = "GPU x86"
+    GPU_ARM = "GPU ARM"
+    CPU_ONLY = "CPU-only"
+    DOCS = "docs"
 
     @property
     def number(self) -> int:

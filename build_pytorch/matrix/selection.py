@@ -1,26 +1,20 @@
-"""Which packages a person means: patterns separated by commas."""
+"""Which packages and which release a person means."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.matrix.field_types import quoted
 from build_pytorch.matrix.model import Matrix, Package, Variant
 
-ALL: Final = "all"
-"""The word that selects every variant."""
 
-_WILDCARDS: Final = frozenset("*?[")
-
-
-def require_release(matrix: Matrix, name: str, option: str = "--release") -> None:
-    """Raise BuildPytorchError if there is no such release; `option` says where the name is from."""
+def require_release(matrix: Matrix, name: str) -> None:
+    """Raise BuildPytorchError if there is no such release."""
     if name not in matrix.releases:
         hint = near_miss(name, matrix.releases) or f"; there are {', '.join(matrix.releases)}"
-        raise BuildPytorchError(f'{option} "{name}": no such release{hint}'.lstrip())
+        raise BuildPytorchError(f'--release "{name}": no such release{hint}')
 
 
 def only_release(matrix: Matrix, name: str, fitting: Sequence[str]) -> str:
@@ -34,11 +28,6 @@ def only_release(matrix: Matrix, name: str, fitting: Sequence[str]) -> str:
     if len(fitting) != 1:
         raise BuildPytorchError(f"--release: name one of {', '.join(fitting or matrix.releases)}")
     return fitting[0]
-
-
-def select(matrix: Matrix, patterns: str) -> tuple[Variant, ...]:
-    """Return the variants that patterns name; a companion stands for its variant."""
-    return variants_of(select_packages(matrix, patterns))
 
 
 def variants_of(packages: Iterable[Package]) -> tuple[Variant, ...]:
@@ -65,57 +54,39 @@ def select_packages(
     Raises BuildPytorchError for a pattern that matches nothing or is ambiguous, and for a companion
     that no variant has.
     """
-    variants = list(matrix.variants)
     words = words_of(patterns)
     if patterns and not words:
-        raise BuildPytorchError(f"found {quoted(patterns)} for packages; name one, or {ALL}")
-    found: set[str] = set()
-    for word in words or [ALL]:
-        found |= {package.path for package in _matching(word, variants, matrix)}
-    if companions:
-        found |= _added(matrix.packages, found, companions)
-    return tuple(p for p in matrix.packages if p.path in found)
-
-
-def _added(packages: Sequence[Package], found: set[str], companions: Sequence[str]) -> set[str]:
-    """Return the recipes of the named companions of the variants that were found."""
-    own = [p for p in packages if p.companion and p.variant.path in found]
+        raise BuildPytorchError(f"found {quoted(patterns)} for packages; name one, or all")
+    found = {package.path for word in words or ["all"] for package in _matching(word, matrix)}
+    own = [p for p in matrix.companions if p.variant.path in found]
     for name in companions:
-        if not any(package.name == name for package in own):
-            names = list(dict.fromkeys(package.name for package in own))
+        if name not in (names := list(dict.fromkeys(package.name for package in own))):
             hint = near_miss(name, names) or f"; there are {', '.join(names) or 'none'}"
             raise BuildPytorchError(f'no selected variant has a companion "{name}"{hint}')
-    return {package.path for package in own if package.name in companions}
+    found |= {package.path for package in own if package.name in companions}
+    return tuple(package for package in matrix.packages if package.path in found)
 
 
-def _matching(pattern: str, variants: Sequence[Variant], matrix: Matrix) -> Sequence[Package]:
-    """Return the variants that a pattern names; without any, the companions. Raises as `select`."""
-    if pattern == ALL:
-        return variants
+def _matching(pattern: str, matrix: Matrix) -> Sequence[Package]:
+    """Return the variants that a pattern names; without any, the companions."""
+    if pattern == "all":
+        return matrix.variants
     if pattern in matrix.releases:
         return matrix.of_release(pattern)
-    matching: list[Package] = []
-    for candidates in (variants, matrix.packages):
-        matching = matching or [
-            p for p in candidates if any(fnmatchcase(n, pattern) for n in _names(p))
-        ]
-    if not matching:
-        known = [name for package in matrix.packages for name in _names(package)]
-        hint = near_miss(pattern, [*known, *matrix.releases])
-        hint = hint or f"; for instance {variants[0].id} or 'sm90-*'"
-        raise BuildPytorchError(f"no package matches {quoted(pattern)}{hint}")
-    if len(matching) > 1 and not _WILDCARDS & set(pattern):
-        candidate_ids = ", ".join(package.id for package in matching)
-        raise BuildPytorchError(
-            f"{quoted(pattern)} is ambiguous: {candidate_ids}; name one of them"
-        )
-    return matching
-
-
-def _names(package: Package) -> tuple[str, ...]:
-    """Return what a package may be called."""
-    qualified = f"{package.release_name}/{package.short_id}"
-    return package.short_id, package.package, qualified
+    names = {
+        p.path: (p.short_id, p.package, f"{p.release_name}/{p.short_id}") for p in matrix.packages
+    }
+    for candidates in (matrix.variants, matrix.companions):
+        matching = [p for p in candidates if any(fnmatchcase(n, pattern) for n in names[p.path])]
+        if len(matching) > 1 and not set("*?[") & set(pattern):
+            ids = ", ".join(package.id for package in matching)
+            raise BuildPytorchError(f"{quoted(pattern)} is ambiguous: {ids}; name one of them")
+        if matching:
+            return matching
+    known = [name for own in names.values() for name in own]
+    hint = near_miss(pattern, [*known, *matrix.releases])
+    hint = hint or f"; for instance {matrix.variants[0].id} or 'sm90-*'"
+    raise BuildPytorchError(f"no package matches {quoted(pattern)}{hint}")
 
 
 def session_ids(matrix: Matrix) -> list[tuple[str, list[str]]]:

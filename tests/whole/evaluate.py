@@ -96,7 +96,7 @@ def main(patterns: Sequence[str]) -> int:
         return 2
     try:
         matrix = matrix_reader.load(folder / "checkout")
-        variants = selection.select(matrix, ",".join(patterns))
+        variants = selection.select_packages(matrix, ",".join(patterns))
     except (BuildPytorchError, OSError) as error:
         print(f"{folder}/checkout: {error}", file=sys.stderr)
         return 2
