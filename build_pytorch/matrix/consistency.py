@@ -1,13 +1,15 @@
 """Values of matrix.toml that depend on each other, and names that two packages share.
 
-Most rules are rows: the path of a value, whether it is wrong, what was found, what is allowed.
+Most rules are rows: the path of a value, whether it is wrong, and what is allowed.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
+
+from msgspec import Struct
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import near_miss
@@ -28,8 +30,8 @@ from build_pytorch.matrix.tables import (
     sources,
 )
 
-Row = tuple[Trail, bool, str, str]
-"""The path of a value, whether it is wrong, what was found, and what is allowed."""
+Row = tuple[str, bool, str]
+"""The path of a value below its table, whether it is wrong, and what is allowed."""
 
 _NEW_GPU: Final = ('family = "NAME"', 'hosts.x86_64-linux = ["PRODUCT"]', 'first_cuda = "13.0"')
 _NEW_ISA: Final = (
@@ -49,10 +51,15 @@ version that scikit-build-core builds."""
 _OF_GITHUB: Final = ("owner", "repo", "rev", "hash", "hash_of")
 
 
-def _faults(rows: Iterable[Row], *place: str | int) -> Iterator[Fault]:
-    """Yield the wrong ones of rows; their paths begin below a place."""
-    for trail, is_wrong, found, allowed in rows:
+def _faults(table: Struct, rows: Iterable[Row], *place: str | int) -> Iterator[Fault]:
+    """Yield the wrong values of a table, with what rows of it allow."""
+    for path, is_wrong, allowed in rows:
         if is_wrong:
+            trail = [int(step) if step.isdecimal() else step for step in path.split(".")]
+            value: Any = table
+            for step in trail:
+                value = value[step] if isinstance(step, int) else getattr(value, step)
+            found = "nothing" if value in {None, ""} else quoted(value)
             yield (*place, *trail), wrong(found, allowed)
 
 
@@ -104,103 +111,93 @@ def _references(spec: MatrixFile) -> Iterator[tuple[Trail, str, Collection[str]]
 def contradictions(spec: MatrixFile) -> Iterator[Fault]:
     """Yield contradictions inside the tables of a file that has all keys that it names."""
     for key, gpu in spec.gpu.items():
-        yield from _faults(_gpu(key, gpu), "gpu", key)
+        yield from _faults(gpu, _gpu(key, gpu), "gpu", key)
     for key, cpu in spec.cpu.items():
-        yield from _faults(_cpu(spec, key, cpu), "cpu", key)
+        yield from _faults(cpu, _cpu(spec, key, cpu), "cpu", key)
     ids = [rule.id for rule in spec.rule]
-    for index, id_ in enumerate(ids):
-        row = (("id",), id_ in ids[:index], f"{quoted(id_)} twice", "each id once")
-        yield from _faults([row], "rule", index)
+    for index, rule in enumerate(spec.rule):
+        row = ("id", rule.id in ids[:index], "each id once")
+        yield from _faults(rule, [row], "rule", index)
     groups = [group for release in spec.release.values() for group in release.group]
     size = sum((len(group.gpu) or 1) * len(group.cpu) for group in groups)
     if size > _MOST_VARIANTS:
         yield ("release",), wrong(f"{size} variants", f"{_MOST_VARIANTS} at most")
     for name, release in spec.release.items():
         pin = spec.pin[release.nixpkgs.pin]
-        yield from _faults(_release(release, pin), "release", name)
+        yield from _faults(release, _release(release, pin), "release", name)
         for place, source in release.sources.items():
-            yield from _faults(_source(release, pin, source, place[-1]), "release", name, *place)
+            rows = _source(release, pin, source, place[-1])
+            yield from _faults(source, rows, "release", name, *place)
         for index, group in enumerate(release.group):
-            rows = (*_group(release, group), *_members(spec, release, group))
-            yield from _faults(rows, "release", name, "group", index)
-    yield from _faults(_folders(spec))
+            rows = _group(spec, release, group)
+            yield from _faults(group, rows, "release", name, "group", index)
+    yield from _folders(spec)
 
 
 def _gpu(key: str, gpu: GpuArchitecture) -> Iterator[Row]:
     """The key has the digits of the capability; the facts fit those that are known."""
     own = gpu.capability
-    yield (
-        ("capability",),
-        key != f"sm{gpu.code}",
-        quoted(own),
-        f"the same digits with a dot as {key}",
-    )
+    yield "capability", key != f"sm{gpu.code}", f"the same digits with a dot as {key}"
     known = known_hardware.of_capability(own) or gpu
     for field in ("first_cuda", "driver"):
         least, value = getattr(known, field), getattr(gpu, field)
         is_older = bool(least and value and order(value) < order(least))
-        yield (field,), is_older, quoted(value), f"{least} or newer, as {own} needs"
+        yield field, is_older, f"{least} or newer, as {own} needs"
     last = known.last_cuda
     is_newer = last is not None and order(gpu.last_cuda or "99") > order(last)
-    yield ("last_cuda",), is_newer, quoted(gpu.last_cuda), f"{last} or older for {own}"
+    yield "last_cuda", is_newer, f"{last} or older for {own}"
 
 
 def _cpu(spec: MatrixFile, key: str, cpu: CpuIsa) -> Iterator[Row]:
     """The flags of /proc/cpuinfo cover those of the compiler, and levels order the ISAs."""
     missing = [flag for flag in required_cpu_flags(cpu.flags) if flag not in cpu.cpuinfo]
     allowed = f"also {', '.join(missing)}: its flags need them, or a CPU stops (SIGILL)"
-    yield ("cpuinfo",), bool(missing), quoted(list(cpu.cpuinfo)), allowed
+    yield "cpuinfo", bool(missing), allowed
     if cpu.same_as:
         allowed = "only with `evidence`: `invoke compare A --against B` prints it"
-        yield ("same_as",), not cpu.evidence, quoted(cpu.same_as), allowed
+        yield "same_as", not cpu.evidence, allowed
         lower = spec.cpu.get(cpu.same_as, cpu)
         fits = lower.platform == cpu.platform and lower.level < cpu.level and not lower.same_as
         allowed = f"an ISA of {cpu.platform} of a lower level, which is the same as no other one"
-        yield ("same_as",), not fits, quoted(cpu.same_as), allowed
+        yield "same_as", not fits, allowed
+    is_before = True
     for other, less in spec.cpu.items():
-        if other == key or less.platform != cpu.platform:
-            continue
-        found = f"{cpu.level}, the level of {other}"
-        is_first = list(spec.cpu).index(key) < list(spec.cpu).index(other)
-        is_same = less.level == cpu.level and not is_first
-        yield ("level",), is_same, found, f"one that no other ISA of {cpu.platform} has"
-        is_lower = set(less.cpuinfo) < set(cpu.cpuinfo) and less.level > cpu.level
-        reason = "as every CPU that has this one has that one"
-        allowed = f"more than {less.level}, the level of {other}, {reason}"
-        yield ("level",), is_lower, str(cpu.level), allowed
+        is_before = is_before and other != key
+        if other != key and less.platform == cpu.platform:
+            allowed = f"another level than {other}"
+            yield "level", is_before and less.level == cpu.level, allowed
+            is_lower = set(less.cpuinfo) < set(cpu.cpuinfo) and less.level > cpu.level
+            allowed = (
+                f"more than {less.level}, the level of {other}, which runs where this one does"
+            )
+            yield "level", is_lower, allowed
 
 
 def _release(release: Release, pin: Pin) -> Iterator[Row]:
     """The pin has what the release is made of, and names have its versions."""
-    torch, cuda, build, key = release.torch, release.cuda, release.build, release.nixpkgs.pin
+    torch, cuda, build = release.torch, release.cuda, release.build
     is_retired = pin.rev in release.nixpkgs.retired
-    found = f"{quoted(key)}, whose revision nixpkgs.retired lists"
-    yield ("nixpkgs", "pin"), is_retired, found, "any other pin"
+    yield "nixpkgs.pin", is_retired, "any pin whose revision nixpkgs.retired does not list"
     is_low = build.job_memory < _LEAST_JOB_MEMORY and any(it.gpu for it in release.group)
-    allowed = f"{_LEAST_JOB_MEMORY} or more: a CUDA file takes 0.6 to 4.7 GiB"
-    yield ("build", "job_memory"), is_low, f"{build.job_memory} for GPU variants", allowed
-    notes = release.notes or ""
-    is_generated = notes.startswith("docs/reference/")
-    yield ("notes",), is_generated, quoted(notes), "a page that is not generated as a whole"
+    allowed = f"{_LEAST_JOB_MEMORY} or more for GPUs: a CUDA file takes 0.6 to 4.7 GiB"
+    yield "build.job_memory", is_low, allowed
+    is_generated = (release.notes or "").startswith("docs/reference/")
+    yield "notes", is_generated, "a page that is not generated as a whole"
+    python = f"python{digits(release.python.version)}"
+    tokens = [("pname", digits(minor_version(torch.version))), ("gpu", python), ("cpu", python)]
     if cuda:
+        tokens.append(("gpu", f"cuda{underscored(cuda.version)}"))
         sets = [name for name, version in pin.cuda.items() if version == cuda.version]
-        known = " or ".join(sets) or f"a package set of pin.{key}.cuda"
-        is_missing = cuda.package_set not in sets
-        found = f"{quoted(cuda.package_set)} for CUDA {cuda.version}"
-        yield ("cuda", "package_set"), is_missing, found, known
+        known = " or ".join(sets) or f"a package set of pin.{release.nixpkgs.pin}.cuda"
+        yield "cuda.package_set", cuda.package_set not in sets, f"{known} for CUDA {cuda.version}"
         major = f"{numbers(cuda.version)[0]}."  # any version of it runs on the driver of the first
         drivers = [it.driver for v, it in known_hardware.load().cuda.items() if v.startswith(major)]
         least = min(drivers, key=order, default="")
-        is_old = order(cuda.driver) < order(least)
         allowed = f"{least} or newer for CUDA {cuda.version}"
-        yield ("cuda", "driver"), is_old, quoted(cuda.driver), allowed
-    python = f"python{digits(release.python.version)}"
-    tokens = [("pname", digits(minor_version(torch.version))), ("gpu", python), ("cpu", python)]
-    tokens += [("gpu", f"cuda{underscored(cuda.version)}")] if cuda else []
+        yield "cuda.driver", order(cuda.driver) < order(least), allowed
     for field, token in tokens:
-        value: str = getattr(release.names, field)
         allowed = f'a name with "{token}", from the release\'s versions'
-        yield ("names", field), token not in value, quoted(value), allowed
+        yield f"names.{field}", token not in getattr(release.names, field), allowed
 
 
 def _source(release: Release, pin: Pin, source: PackageSource, name: str) -> Iterator[Row]:
@@ -208,66 +205,52 @@ def _source(release: Release, pin: Pin, source: PackageSource, name: str) -> Ite
     torch, version, rev = release.torch, source.version, source.rev
     if source.is_of_pin:
         given = [field for field in _OF_GITHUB if getattr(source, field)]
-        found = f'"nixpkgs" with {" and ".join(given)}'
-        yield ("source",), bool(given), found, '"github", or without them'
-        found = f'"nixpkgs", which belongs to the torch {pin.torch} of the pin'
-        is_wrong = torch.version != pin.torch
-        if source is torch:
-            allowed = f'"{pin.torch}", the torch of pin.{release.nixpkgs.pin}, or source "github"'
-            yield ("version",), is_wrong, quoted(version), allowed
-        elif not torch.is_of_pin:
-            yield ("source",), is_wrong, found, f'"github" for {torch.version}'
+        yield "source", bool(given), f'"github" with {" and ".join(given)}'
+        is_other = torch.version != pin.torch
+        allowed = f'"{pin.torch}", the torch of pin.{release.nixpkgs.pin}, or source "github"'
+        yield "version", source is torch and is_other, allowed
+        allowed = f'"github": that of the pin is for its torch {pin.torch}, not for {torch.version}'
+        yield "source", is_other and not torch.is_of_pin, allowed
         return
     for field in ("owner", "repo", "rev"):
-        yield (field,), not getattr(source, field), "nothing", "a value, as the source is GitHub"
+        yield field, not getattr(source, field), "a value, as the source is GitHub"
     is_other = rev.startswith("v") and rev != f"v{version}"
-    allowed = f'"v{version}", the tag of {name}.version, or 40 hex digits'
-    yield ("rev",), is_other, quoted(rev), allowed
+    yield "rev", is_other, f'"v{version}", the tag of {name}.version, or 40 hex digits'
     if isinstance(source, TorchSource):
         allowed = "true: PyTorch does not compile without its submodules"
-        yield ("submodules",), not source.submodules, "false", allowed
+        yield "submodules", not source.submodules, allowed
         is_newer = source.nightly_day > _LAST_SETUP_PY and order(pin.torch) < order(_SCIKIT_BUILD)
-        found = f"{quoted(version)}, which has no setup.py: nixpkgs {pin.torch} builds with it"
         allowed = f"a day up to {_LAST_SETUP_PY}, or a pin with torch {_SCIKIT_BUILD} or newer"
-        yield ("version",), is_newer, found, allowed
+        yield "version", is_newer, f"{allowed}: nixpkgs {pin.torch} builds with setup.py"
 
 
-def _group(release: Release, group: Group) -> Iterator[Row]:
-    """A group has what its kind and its BLAS need."""
-    kind, platform = group.kind, group.platform
-    is_gpu = kind == "gpu"
-    yield (), is_gpu and not group.gpu, 'kind "gpu" without gpu', "a list of GPU architectures"
-    no_cuda = is_gpu and release.cuda is None
-    yield (), no_cuda, "a GPU group", "only in a release that has a cuda table"
-    yield ("gpu",), bool(group.gpu) and not is_gpu, "a list", f'with kind "{kind}" no gpu at all'
+def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Row]:
+    """A group has what its kind and its BLAS need; the CUDA compiles for its GPUs."""
+    kind, platform, cuda = group.kind, group.platform, release.cuda
+    is_gpu, is_mkl = kind == "gpu", group.blas == "mkl"
+    allowed = "a list of GPU architectures" if is_gpu else "none"
+    yield "gpu", bool(group.gpu) != is_gpu, f'{allowed} with kind "{kind}"'
+    yield "kind", is_gpu and cuda is None, '"gpu" only in a release that has a cuda table'
     is_other = (kind == "mps") != platform.endswith("-darwin")
-    yield ("platform",), is_other, quoted(platform), 'aarch64-darwin with kind "mps" and only then'
-    is_mkl, is_free = group.blas == "mkl", "allowUnfree" not in release.nixpkgs.config
-    allowed = f'"openblas" on {platform}: MKL is for x86-64'
-    yield ("blas",), is_mkl and platform != "x86_64-linux", '"mkl"', allowed
-    allowed = '"mkl" with allowUnfree in nixpkgs.config: MKL is not free'
-    yield ("blas",), is_mkl and is_free, '"mkl"', allowed
-
-
-def _members(spec: MatrixFile, release: Release, group: Group) -> Iterator[Row]:
-    """The CUDA compiles for the architectures of a group; its ISAs are of its platform."""
+    yield "platform", is_other, 'aarch64-darwin with kind "mps" and only then'
+    is_other = is_mkl and platform != "x86_64-linux"
+    yield "blas", is_other, f'"openblas" on {platform}: MKL is for x86-64'
+    is_lacking = is_mkl and "allowUnfree" not in release.nixpkgs.config
+    yield "blas", is_lacking, '"mkl" with allowUnfree in nixpkgs.config: MKL is not free'
     for index, key in enumerate(group.gpu):
-        cuda, gpu = release.cuda, spec.gpu[key]
-        found = f"{quoted(key)} with CUDA {cuda.version if cuda else ''}"
-        is_wrong = cuda is not None and not compiles(cuda, gpu)
-        yield ("gpu", index), is_wrong, found, f"CUDA {cuda_window(gpu)}"
+        is_other = cuda is not None and not compiles(cuda, spec.gpu[key])
+        allowed = f"GPUs of CUDA {cuda.version if cuda else ''}; this one needs CUDA "
+        yield f"gpu.{index}", is_other, allowed + cuda_window(spec.gpu[key])
     for index, key in enumerate(group.cpu):
         cpu = spec.cpu[key]
+        is_other = cpu.platform != platform
+        yield f"cpu.{index}", is_other, f"CPU ISAs of {platform}; this one is for {cpu.platform}"
         is_lacking = release.build.require_builder_feature and not cpu.builder_feature
-        allowed = "ISAs with one, as build.require_builder_feature is true"
-        found = f"{quoted(key)}, which has no builder_feature"
-        yield ("cpu", index), is_lacking, found, allowed
-        found = f"{quoted(key)}, which is for {cpu.platform}"
-        is_other = cpu.platform != group.platform
-        yield ("cpu", index), is_other, found, f"CPU ISAs of {group.platform}"
+        allowed = "ISAs with a builder_feature, as build.require_builder_feature is true"
+        yield f"cpu.{index}", is_lacking, allowed
 
 
-def _folders(spec: MatrixFile) -> Iterator[Row]:
+def _folders(spec: MatrixFile) -> Iterator[Fault]:
     """Folders are for recipes, and none is in another: Flox takes all files below a folder."""
     own: list[tuple[Trail, str]] = []
     for name, release in spec.release.items():
@@ -279,11 +262,11 @@ def _folders(spec: MatrixFile) -> Iterator[Row]:
     for place, folder in places:
         parts = folder.split("/")
         is_file = folder.endswith((".toml", ".nix", ".py", ".md"))
-        is_ours = ".git" in parts or parts[0] in paths.OWN_FOLDERS
-        yield place, is_file or is_ours, quoted(folder), "a folder of recipes"
-        outer = next((it for _, it in places if folder.startswith(f"{it}/")), "")
-        found = f"{quoted(folder)}, which is in the folder {outer}"
-        yield place, bool(outer), found, "one outside it, as Flox takes every file in it"
+        if is_file or ".git" in parts or parts[0] in paths.OWN_FOLDERS:
+            yield place, wrong(quoted(folder), "a folder of recipes")
+        if outer := next((it for _, it in places if folder.startswith(f"{it}/")), ""):
+            allowed = f"one outside the folder {outer}, as Flox takes every file in it"
+            yield place, wrong(quoted(folder), allowed)
 
 
 # --- what is known of pins and hashes ---
