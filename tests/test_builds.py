@@ -19,7 +19,7 @@ from conftest import OF_ANOTHER_USER, PROJECT, Project, copied_project, needs_ni
 from test_prefetch import OTHER
 from world import Site, World, model, prepare, wait_until
 
-from build_pytorch.base import git, outputs
+from build_pytorch.base import files, git
 from build_pytorch.matrix import known_hardware, matrix_reader
 
 pytestmark = needs_nix
@@ -216,7 +216,7 @@ def test_what_flox_left_running_is_ended_before_another_attempt(changed: World) 
 
 
 def test_two_runs_in_one_checkout_keep_apart(built: World) -> None:
-    with outputs.exclusive_lock(built.root, "builds.lock", "builds or publishes"):
+    with files.exclusive_lock(built.root, "builds.lock", "builds or publishes"):
         second = built.build("sm90-avx2")
     assert second.returncode == 2
     assert "another run builds or publishes here" in second.stderr

@@ -18,7 +18,7 @@ from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.publish.publication import Publishing, decide
 from build_pytorch.results import evidence, ledger
 from build_pytorch.results.package_state import PackageState
-from build_pytorch.tasks import package_commands
+from build_pytorch.tasks import show
 
 ID = "cpu-avx2+torchvision"
 TORCH, VISION, AUDIO = (f"{n}-python313-cpu-avx2" for n in ("pytorch", "torchvision", "torchaudio"))
@@ -182,7 +182,7 @@ def test_a_variant_names_its_companions(still: Project) -> None:
         event="published", **SampleFleet(still.root).common(variant, LAST), organization="acme"
     )
     state = PackageState(package=variant, digest=published.digest, events=(published,))
-    commands = package_commands.commands(variant, state, matrix.companions_of(variant))
+    commands = show.commands(variant, state, matrix.companions_of(variant))
     assert commands["set"] == [f"flox install acme/{TORCH} acme/{VISION} acme/{AUDIO}"]
 
 

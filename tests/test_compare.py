@@ -19,7 +19,7 @@ from conftest import Project, error_line, unfolded
 from smoke_reports import variant
 
 from build_pytorch.base.console import WIDTH
-from build_pytorch.base.outputs import exclusive_lock
+from build_pytorch.base.files import exclusive_lock
 from build_pytorch.compare import workloads
 from build_pytorch.compare.builds import ComparedBuild, wheel_like
 from build_pytorch.compare.comparison import judged, judged_setting

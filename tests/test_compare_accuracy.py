@@ -135,7 +135,7 @@ def compared(a: ComparedBuild, b: ComparedBuild, threads: int, rounds: int) -> M
         if halved := env.pop("HALVED", None):  # as a wrapper of Python would do
             setting = Setting("cpu", int(halved))
         changed = ComparedBuild(label=build.label, python=build.python, env=env)
-        return run_process(changed, setting, lambda _: None, *chosen)
+        return run_process(changed, setting, *chosen)
 
     return measure(
         (a, b),
@@ -211,7 +211,7 @@ def test_a_wheel_is_installed_once(
         said: list[str] = []
         built = wheel(tmp_path, name, version, said.append)
         assert said[0].startswith(f"{name}: installing into {tmp_path}")
-        assert torch_of(built, lambda _: None).version == name[6:]
+        assert torch_of(built).version == name[6:]
         again: list[str] = []
         assert wheel(tmp_path, name, version, again.append) == built
         assert not again

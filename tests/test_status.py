@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import pty
 import re
 import subprocess
@@ -22,7 +21,6 @@ from msgspec.structs import replace
 from sample_fleet import LAST, Checkout, SampleFleet
 
 from build_pytorch.base.errors import WriteError
-from build_pytorch.build import build_obstacles
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import ledger
 from build_pytorch.results.package_selection import chosen_packages
@@ -74,39 +72,28 @@ def test_the_first_screen_has_counts_causes_what_runs_and_what_is_next(
     status: Callable[..., str],
 ) -> None:
     lines = status().splitlines()
-    assert len(lines) <= 12
+    assert len(lines) <= 15
     assert all(len(line) <= 80 for line in lines)
-    assert "1 building, 7 failed, 3 tested, 8 impossible-host" in lines[0]
-    assert re.search(r", \d+ not built\b", unfolded("\n".join(lines[:2])))
     said = "\n".join(lines)
+    counts = unfolded(said).partition(" failed 3 ")[0]
+    assert re.fullmatch(
+        r"44 packages: 1 building, 7 failed, 3 tested, 8 impossible-host, \d+ not built", counts
+    )
     assert "failed   3  fatal error: fmt/format.h: No such file\n" in said, "places differ"
-    assert re.search(r"failed   2  out-of-memory: .*\n +\d+ days ago here: sm\d+", said)
+    assert re.search(r"failed   2  out-of-memory: .*\n +\d+ days ago on \S+: sm\d+", said)
     assert re.search(r"failed   1  disk-full: the disk is full\n.* ago on ssh://ci-2: ", said)
-    assert "1 more cause" in said or "inspection: no cuDNN" in said
     assert re.search(r"\nrunning: sm\d+-\S+ \(0:\d\d\)\n", said)
-    assert re.fullmatch(r"next: invoke diagnose sm\S+", lines[-2])
-    assert lines[-1] == "next: invoke build failed"
+    assert re.fullmatch(r"next: invoke diagnose sm\S+", lines[-1])
 
 
-@pytest.mark.usefixtures("status")
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere Nix may emulate x86-64")
-def test_a_build_that_no_cpu_here_can_run_is_not_proposed(
-    fleet: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(build_obstacles, "_cpu", lambda: ("an old CPU", ("sse4_2",)))
-    said = fleet.invoke("status", "--packages", "failed", "--json").stdout
-    (only,) = json.loads(said)["next"]
-    assert only.startswith("invoke diagnose ")
-
-
-def test_more_causes_than_the_screen_has_lines_are_one_line(project: Project) -> None:
+def test_a_missing_recipe_is_named_and_comes_first(project: Project) -> None:
     sample = SampleFleet(project.root)
     variants = matrix_reader.load(project.root).variants
     for number, variant in enumerate(variants[:30]):
         sample.failed(variant, "x", message=f"x.cpp:1: error: number {number // 2}")
     (project.root / variants[-1].path).unlink()
     *_, causes, missing, step = project.invoke("status").stdout.splitlines()
-    assert causes == "failed  22  11 more causes: `invoke status --packages failed`"
+    assert causes == "failed  22  of other causes: `invoke status --packages failed`"
     assert missing.startswith("1 recipe missing or unreadable: .flox/pkgs/")
     assert step == "next: invoke all"
 
@@ -133,7 +120,7 @@ def test_what_is_next_depends_on_the_least_advanced(
         output = sample.built(package, project.root / "store")
     if outcome in {"passed", "failed"}:
         sample.tested(package, output, by="smoke", outcome=outcome)
-    assert json.loads(project.invoke("status", "--json").stdout)["next"][0] == f"invoke {command}"
+    assert json.loads(project.invoke("status", "--json").stdout)["next"] == f"invoke {command}"
 
 
 def test_a_table_is_printed_where_it_is_asked_for(status: Callable[..., str]) -> None:
@@ -198,8 +185,7 @@ def test_json_has_why_when_where_and_how_long(status: Callable[..., str]) -> Non
     assert row["log"].startswith(".build-pytorch/logs/")
     assert row["recipe"].startswith(".flox/pkgs/")
     assert sum(document["totals"].values()) == len(document["packages"]) == 44
-    assert [len(group["packages"]) for group in document["failures"]] == [3, 2, 1, 1]
-    assert document["next"][1] == "invoke build failed"
+    assert document["next"].startswith("invoke diagnose ")
 
 
 def test_log_and_diagnose_take_ids(fleet: Project, status: Callable[..., str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import os
@@ -11,13 +10,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from conftest import PROJECT, Project, copied_project
 
 from build_pytorch.base.console import Screen, print_json, visible
-from build_pytorch.base.process_stream import run_tail
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
 from build_pytorch.tasks.command import TASKS
@@ -225,26 +222,3 @@ def test_lines_of_others_are_no_commands_to_github(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     Screen(out).line("tail:\n    ::stop-commands::x\n##[error]y")
     assert out.getvalue() == "tail:\n    .::stop-commands::x\n.##[error]y\n"
-
-
-# --- tokens ---
-
-
-def test_values_of_variables_that_are_named_like_a_token_reach_no_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    variables = {
-        "GITHUB_TOKEN": "tok[en-4711",
-        "SIGNING_KEY": "first line\nof it",
-        "A_PAT": "short",
-    }
-    kept = {"TOKENIZERS_PARALLELISM": "falsely-said"}
-    for name, value in (variables | kept).items():
-        monkeypatch.setenv(name, value)
-    script = (
-        'echo "<$GITHUB_TOKEN>|$SIGNING_KEY|$A_PAT|$TOKENIZERS_PARALLELISM"; printf $GITHUB_TOKEN'
-    )
-    with (tmp_path / "x.log").open("wb") as log:
-        code, tail = asyncio.run(run_tail(["sh", "-c", script], 9, log=log))
-    assert (code, tail) == (0, ["<***>|***|short|falsely-said", "***"])
-    assert (tmp_path / "x.log").read_text() == "".join(f"{line}\n" for line in tail)

@@ -1,30 +1,26 @@
 """Output for people and programs: colour, progress, safe text, JSON.
 
-`write` is the only function that writes to the terminal, except for the live displays of rich.
-It escapes all control characters but our own colours.
+`write` is the only function that writes to the terminal, except for the live line of rich. It
+escapes all control characters but our own colours.
 """
 
 from __future__ import annotations
 
-import atexit
 import errno
 import io
 import json
 import os
 import re
-import shlex
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, TextIO, TypeVar
+from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 import msgspec
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
-Clock = Callable[[], float]
+    from rich.status import Status
 
 WIDTH: Final = 80
 """Columns that output for people may fill."""
@@ -32,12 +28,9 @@ WIDTH: Final = 80
 _COLOURS: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 _OUR_ESCAPE: Final = f"\x1b{os.urandom(8).hex()}["
 """Stands for the start of a colour until `write`; text from outside cannot contain it."""
-
-_WORD: Final = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
-"""A word of a command for a shell."""
+_COMMAND: Final = re.compile("`[^`]*`")
 _HARD_SPACE: Final = "\0"
 """Stands for a space in a command while lines are broken; visible text does not contain it."""
-
 _LONGEST_LINE: Final = 10_000  #: characters of a line for people; the rest is cut off
 
 
@@ -71,23 +64,18 @@ class Screen:
         return f"{_OUR_ESCAPE}{_COLOURS[colour]}m{text}{_OUR_ESCAPE}0m"
 
     def fold(self, head: str, text: str, colour: str = "", indent: int = 4) -> None:
-        """Print a text after a head in a colour, in lines of at most 80 columns.
-
-        Later lines are indented. Only a word that is longer, such as a path, is not broken.
-        """
-        head = visible(head)
+        """Print a text as `folded`, after a head in a colour."""
         first, *rest = folded(head, text, indent)
-        start = min(len(head), len(first))
-        self.line(f"{self.paint(head[:start], colour)}{first[start:]}".rstrip())
-        for line in rest:
+        size = len(visible(head))
+        for line in (self.paint(first[:size], colour) + first[size:], *rest):
             self.line(line)
 
     def plan(
         self, rows: Iterable[tuple[str, str, str]], colours: Mapping[str, str], *, verbose: bool
     ) -> None:
-        """Print (action, package, reason) of packages, together where only the package differs.
+        """Print (action, name, reason) of packages or files, together where they differ in name.
 
-        `verbose`: each on its own. A reason that names its package says ID where there are several.
+        `verbose`: each on its own. A reason that has its name says ID where there are several.
         """
         groups = grouped(
             ((action, name if verbose else reason.replace(name, "ID")), (name, reason))
@@ -98,19 +86,8 @@ class Screen:
             line = f"{name:<{width}}  {reason}"
             if others:
                 names = some([name, *(other for other, _ in others)])
-                line = f"{1 + len(others)} packages ({names}): {text}"
+                line = f"{1 + len(others)} ({names}): {text}"
             self.fold(f"  {action:<10}  ", line, colours.get(action, "dim"), indent=14)
-
-    def command(self, head: str, text: str) -> None:
-        """Print a command to copy after a head; a backslash continues one that is too long."""
-        line = head + (words := _WORD.findall(visible(text)))[0]
-        for word in words[1:]:
-            if len(line) + len(word) + len("  \\") > WIDTH and len(line) > len(head) + len("  "):
-                self.line(f"{line} \\")
-                line = f"{' ' * len(head)}  {word}"
-            else:
-                line += f" {word}"
-        self.line(line)
 
     def diff(self, text: str) -> None:
         """Print a unified diff."""
@@ -124,87 +101,23 @@ def folded(head: str, text: str, indent: int = 4) -> list[str]:
 
     A longer word, such as a path, is not broken, nor is a command in backticks: people copy it.
     """
-    head, text = visible(head), visible(text)  # before the columns are counted
-    if len(head) + len(text) <= WIDTH and "\n" not in text:
-        return [head + text]
-    import textwrap  # here, as most output fits
-
-    parts = text.split("`")  # each second one is a command, but for the last
-    for number in range(1, len(parts) - 1, 2):
-        parts[number] = parts[number].replace(" ", _HARD_SPACE)
-    text = "`".join(parts)
-    above = []
-    longest = len(text.split(maxsplit=1)[0]) if text.strip() else 0
-    if len(head) + longest > WIDTH >= indent + longest:  # the first word fits below the head
-        above, head = [head.rstrip()], " " * indent
-    first, *rest = textwrap.wrap(
-        text,
+    text = _COMMAND.sub(lambda command: command[0].replace(" ", _HARD_SPACE), visible(text))
+    lines = textwrap.wrap(
+        visible(head) + text,
         WIDTH,
-        initial_indent=" " * len(head),
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
-    ) or [""]
-    lines = [*above, head + first[len(head) :], *rest]
-    return [line.replace(_HARD_SPACE, " ") for line in lines]
+    )
+    return [line.replace(_HARD_SPACE, " ") for line in lines] or [""]
 
 
-class ProgressLine:
-    """A line on a terminal, and nothing elsewhere: message, count, time so far, time left.
+def waiting(what: str) -> Status:
+    """Return a line that a terminal shows while a block runs; elsewhere nothing is printed."""
+    from rich import console, text  # 45 ms
 
-    `total` is 0 if it is unknown; `what` may be changed at any time.
-    """
-
-    def __init__(
-        self, what: str, total: int, stream: TextIO | None = None, clock: Clock = time.monotonic
-    ) -> None:
-        self.what = what
-        self._progress: Progress | None = None
-        if not (stream or sys.stderr).isatty():
-            return
-        # rich takes 45 ms to import, and most runs have no terminal or nothing to wait for.
-        from rich import console, progress
-
-        terminal = console.Console(file=stream or sys.stderr)
-        if terminal.is_dumb_terminal:
-            return
-        counts = (progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
-        self._progress = progress.Progress(
-            progress.TextColumn("{task.description}", markup=False),
-            progress.TimeElapsedColumn(),
-            *(counts if total else ()),
-            console=terminal,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            get_time=clock,
-        )
-        self._progress.add_task(visible(what), total=total or None)
-        self._progress.start()
-        # rich hides the cursor; an exception must not leave it so
-        atexit.register(self._progress.stop)
-
-    def __enter__(self) -> Self:
-        """Return the line, which the end of the block removes."""
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """Remove the line."""
-        self.end()
-
-    def at(self, done: int = 0) -> None:
-        """Show that `done` of `total` are done, and the time."""
-        if self._progress:
-            task = self._progress.task_ids[0]
-            self._progress.update(task, completed=done, description=visible(self.what))
-            self._progress.refresh()
-
-    def end(self) -> None:
-        """Remove the line."""
-        if self._progress:
-            self._progress.stop()
-            atexit.unregister(self._progress.stop)
+    terminal = console.Console(stderr=True, force_terminal=sys.stderr.isatty())
+    return terminal.status(text.Text(visible(what)))
 
 
 def visible(text: str, kept: str = "\n") -> str:
@@ -217,14 +130,6 @@ def visible(text: str, kept: str = "\n") -> str:
     if "\n" in text:
         return "\n".join(visible(line, kept) for line in text.split("\n"))
     return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
-
-
-def quoted(word: str) -> str:
-    """Return a word of a command to copy; one that is not printable as `$'...'` of Bash and Zsh."""
-    if word.isprintable():
-        return shlex.quote(word)
-    plain = re.sub(rb"[^ -&(-\[\]-~]", lambda found: b"\\x%02x" % found[0][0], os.fsencode(word))
-    return f"$'{plain.decode()}'"
 
 
 def shortened(text: str, most: int) -> str:
@@ -242,14 +147,6 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def ago(seconds: float) -> str:
-    """Return an age as `5 min`, `3 h` or `12 days`."""
-    for unit, length in ((" days", 86400), (" h", 3600)):
-        if seconds >= 2 * length:
-            return f"{int(seconds // length)}{unit}"
-    return f"{max(0, int(seconds // 60))} min"
 
 
 _Key = TypeVar("_Key")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import signal
 from collections.abc import Iterable
 from typing import Final
@@ -64,16 +65,16 @@ class DocumentError(BuildPytorchError):
         return str(self).split("\n")
 
 
+class MatrixError(DocumentError):
+    """matrix.toml is unreadable or invalid."""
+
+
 class NothingToBuildError(BuildPytorchError):
     """Every variant that was selected for a build is skipped."""
 
 
 class NothingSelectedError(BuildPytorchError):
     """No package is in a state that was asked for."""
-
-
-class MatrixError(DocumentError):
-    """matrix.toml is unreadable or invalid."""
 
 
 class ToolError(BuildPytorchError):
@@ -94,7 +95,5 @@ class TemplateError(BuildPytorchError):
 
 def near_miss(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean "X"?` if a known word is close to `word`, else an empty text."""
-    import difflib  # 5 ms, for errors only
-
     close = difflib.get_close_matches(word[:80], list(known), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""

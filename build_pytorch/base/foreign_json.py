@@ -16,10 +16,7 @@ _MAX_DEPTH: Final = 64
 
 
 def decode(data: bytes | str, *, max_bytes: int = MAX_BYTES) -> Any:  # noqa: ANN401 - JSON
-    """Return a JSON document.
-
-    Raises ValueError with the reason in one line, and no other exception, for any input.
-    """
+    """Return a JSON document. Raises ValueError with the reason in one line, whatever the input."""
     if len(data) > max_bytes:
         raise ValueError(f"larger than {max_bytes >> 10} KiB")
     try:
@@ -27,13 +24,13 @@ def decode(data: bytes | str, *, max_bytes: int = MAX_BYTES) -> Any:  # noqa: AN
     except RecursionError:
         raise ValueError("nested too deeply") from None
     level = [document]
-    for _ in range(_MAX_DEPTH):
+    for _ in range(_MAX_DEPTH + 1):
         level = [
             inner
             for outer in level
             if isinstance(outer, dict | list)
             for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
-    if any(isinstance(value, dict | list) for value in level):
+    if level:
         raise ValueError("nested too deeply")
     return document

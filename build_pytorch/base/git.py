@@ -19,6 +19,12 @@ _ENVIRONMENT: Final = {
     "GIT_OPTIONAL_LOCKS": "0",  # looking writes nothing
     "GIT_TERMINAL_PROMPT": "0",
 }
+_MOST: Final = 3  #: files that `add_command` names
+
+
+def run(root: Path, *argv: str) -> ProcessResult:
+    """Run a Git command that reads in a checkout. Raises ToolError if Git is missing."""
+    return process.capture(["git", "--no-pager", *argv], cwd=root, env=_ENVIRONMENT, check=False)
 
 
 def top(root: Path) -> Path | None:
@@ -35,42 +41,37 @@ def refusal(root: Path) -> str:
     return f"Git refuses {root}: {reason.removeprefix('fatal: ')}" if found.code else ""
 
 
-def uncommitted(root: Path, *places: str) -> list[str]:
-    """Return the changed, untracked and ignored files at some places of a checkout.
-
-    Without places, all that are changed or untracked. Raises ToolError if Git fails.
-    """
-    also = ("--ignored", "--", *places) if places else ()
-    found = run(root, "status", "--porcelain", "--ignore-submodules=all", *also)
-    if found.code:
-        raise ToolError(f"{root}: git status failed: {found.last_line}")
-    return [line[3:] for line in found.stdout.splitlines()]
+def is_committed(root: Path, path: str) -> bool:
+    """Return whether a commit has the present content of a file. Raises ToolError as `run`."""
+    options = ("--porcelain", "--ignored", "--ignore-submodules=all")
+    found = run(root, "status", *options, "--", path)
+    return not (found.code or found.stdout)
 
 
 def ignored(root: Path, places: Iterable[str]) -> list[str]:
     """Return the places below `root` that the checkout's .gitignore leaves out; [] without Git."""
-    if top(root) is None or process.which("git") is None:
-        return []
-    return run(root, "check-ignore", "--no-index", *places).stdout.splitlines()
+    return _printed(root, "check-ignore", "--no-index", *places).splitlines()
 
 
 def files_named(root: Path, pattern: str) -> list[str]:
     """Return the files below `root` that Git tracks or would add; [] without Git.
 
     `pattern` is a pattern of Git for the path. A tracked file may be missing on the disk.
-    Raises ToolError as `run` does.
     """
-    if top(root) is None or process.which("git") is None:
-        return []
     options = ("-z", "--cached", "--others", "--exclude-standard")
-    found = run(root, "ls-files", *options, "--", pattern)
-    return sorted(set(found.stdout.split("\0")[:-1]))
+    found = _printed(root, "ls-files", *options, "--", pattern)
+    return sorted(set(found.split("\0")[:-1]))
+
+
+def _printed(root: Path, *argv: str) -> str:
+    has_git = top(root) is not None and process.which("git") is not None
+    return run(root, *argv).stdout if has_git else ""
 
 
 def extract(root: Path, name: str, folder: Path) -> None:
     """Write the files of a commit into an empty folder. Raises ToolError, also for no commit."""
-    wanted = f"{name}^{{commit}}"
-    found = run(root, "rev-parse", "--verify", "--quiet", "--end-of-options", wanted)
+    commit = f"{name}^{{commit}}"
+    found = run(root, "rev-parse", "--verify", "--quiet", "--end-of-options", commit)
     if found.code:
         raise ToolError(f'"{name}": not a commit, branch or tag of {root}')
     archive = f"{folder}/.archive.tar"
@@ -78,15 +79,6 @@ def extract(root: Path, name: str, folder: Path) -> None:
     if made.code:
         raise ToolError(f"git archive: {made.last_line}")
     process.capture(["tar", "-xf", archive, "--no-same-owner", "-C", str(folder)])
-
-
-def run(root: Path, *argv: str) -> ProcessResult:
-    """Run a Git command that reads in a checkout. Raises ToolError if Git is missing."""
-    return process.capture(["git", "--no-pager", *argv], cwd=root, env=_ENVIRONMENT, check=False)
-
-
-_MOST: Final = 3
-"""Files that `add_command` names."""
 
 
 def add_command(missing: Sequence[str]) -> str:

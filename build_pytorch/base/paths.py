@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Final
 
 _PACKAGE: Final = Path(__file__).absolute().parents[1]
-
-PROJECT: Final = _PACKAGE.parent
-"""The clone of this package: the root of commands of Invoke and nox."""
+PROJECT: Final = _PACKAGE.parent  #: the clone of this package: the root of its own commands
 
 _IN_WHEEL: Final = _PACKAGE / "shipped"
 SHIPPED: Final = _IN_WHEEL if _IN_WHEEL.is_dir() else PROJECT
@@ -21,10 +19,7 @@ SCRIPT: Final = "build-pytorch"
 
 MATRIX: Final = "matrix.toml"
 TEMPLATES: Final = "templates"
-
-STATE: Final = ".build-pytorch"
-"""Folder below the root for locks, ledger, logs and reports; Git ignores it."""
-
+STATE: Final = ".build-pytorch"  #: locks, ledger, logs and reports; Git ignores it
 OWN_FOLDERS: Final = frozenset({"docs", "templates", "tests", "build_pytorch", "nix", STATE})
 """Folders below the root in which no recipe is."""
 
@@ -37,16 +32,11 @@ MATRIX_DOC: Final = "docs/reference/matrix.md"
 SCHEMA: Final = "build_pytorch/matrix/matrix.schema.json"
 RELEASES_DOC: Final = "docs/reference/releases.md"
 WHEELS_DOC: Final = "docs/reference/wheels.md"
-"""Folder of one page for each release; nothing else is in it."""
 RELEASE: Final = "release.nix"
-COMPANION_FUNCTION: Final = "nix/companion.nix"
-"""The function that makes a companion from the values in its recipe."""
-NIXPKGS_IMPORTS: Final = "nix/nixpkgs"
-"""Folder of the imports of nixpkgs, generated; nothing else is in it."""
-COMPILER_CACHE: Final = "nix/compiler_cache.sh"
-"""Functions of Bash that recipes contain."""
-PAGE: Final = "docs/site/index.html"
-"""The page that names the build for a machine."""
+COMPANION_FUNCTION: Final = "nix/companion.nix"  #: makes a companion from values in its recipe
+NIXPKGS_IMPORTS: Final = "nix/nixpkgs"  #: imports of nixpkgs, generated, and nothing else
+COMPILER_CACHE: Final = "nix/compiler_cache.sh"  #: functions of Bash that recipes contain
+PAGE: Final = "docs/site/index.html"  #: names the build for a machine
 
 
 def is_checkout(root: Path) -> bool:

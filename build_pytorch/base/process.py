@@ -1,24 +1,33 @@
-"""The only way to run other programs: argument lists, never a shell string."""
+"""The only way to run other programs: argument lists, never a shell string.
+
+Each program leads a process group, whose other members are ended with it. Its output is read as it
+comes, and a program that writes without end is killed.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import os
-import resource
+import re
 import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
+import psutil
 from msgspec import Struct
 
 from build_pytorch.base.console import visible
 from build_pytorch.base.errors import ENDINGS, ToolError
+from build_pytorch.base.files import LARGEST_LOG
 
 INSTALL: Final = {
     "git": "install Git (Debian: apt-get install git)",
@@ -29,24 +38,32 @@ INSTALL: Final = {
 Environment = Mapping[str, str | None] | None
 """Variables added to those of this process; None removes a variable."""
 
+Take = Callable[[list[bytes]], object]
+"""Takes lines of an output, in a thread of the program."""
+
 which: Final = shutil.which
 
-_STEP: Final = 0.5
-"""Seconds between two calls of a callback."""
-_GRACE: Final = 1.0
-"""Seconds to read the output of a program that ended and whose children still hold it open."""
-_MOST: Final = 32 << 20
-"""Bytes of one output; a program that writes more is stopped. Ours write at most a few MB."""
+_END_WITH_PARENT: Final = (  # PR_SET_PDEATHSIG of prctl(2)
+    functools.partial(ctypes.CDLL(None).prctl, 1, signal.SIGTERM)
+    if sys.platform == "linux"
+    else None
+)
+
+_LARGEST_OUTPUT: Final = 32 << 20  #: bytes of stdout or stderr that are kept in memory
+_LONGEST_LINE: Final = 1 << 20  #: bytes without a line break that are passed on as a line
+_GRACE: Final = 3.0  #: seconds to read on after the end of a program, if others hold its output
+_TOKEN: Final = re.compile(rb"(TOKEN|SECRET|PASSWORD|PASSWD|_KEY|_PAT)S?$", re.IGNORECASE)
+"""Names of environment variables whose values no log gets."""
+_SHORTEST_TOKEN: Final = 8  #: bytes; shorter values, such as `true`, are parts of other words
 
 
 class ProcessResult(Struct, frozen=True):
-    """Exit code and output of a program that ended."""
+    """Exit code and output of a program that ended; `expired`: killed at its time limit."""
 
     code: int
     stdout: str
     stderr: str
     expired: bool = False
-    """It was killed at its time limit."""
 
     @property
     def tail(self) -> str:
@@ -60,56 +77,74 @@ class ProcessResult(Struct, frozen=True):
 
 
 class Running:
-    """A program that was started; `finish` waits for its end.
+    """A program that was started; `finish` waits for its end."""
 
-    Its output is read while it runs, so that it never waits for a reader. At _MOST bytes it is
-    killed, and the last line of `stderr` says so.
-    """
-
-    def __init__(self, process: subprocess.Popen[bytes], program: str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], name: str, take: Take | None) -> None:
         self._process = process
-        self._program = program
-        self._stdout, self._stderr = bytearray(), bytearray()
-        self._is_flooded = False
+        self._name = name
+        self._output = {"stdout": bytearray(), "stderr": bytearray()}
+        self._flood = ""
+        self._error: Exception | None = None
+        read = [(self._pass_on, take)] if take else [(self._keep, each) for each in self._output]
         self._readers = [
-            threading.Thread(target=self._read, args=each, daemon=True)
-            for each in ((process.stdout, self._stdout), (process.stderr, self._stderr))
+            threading.Thread(target=function, args=(argument,), daemon=True)
+            for function, argument in read
         ]
         _live.add(self)
         for reader in self._readers:
             reader.start()
 
-    def _read(self, stream: IO[bytes], output: bytearray) -> None:
-        with stream:
+    def _chunks(self, name: str, limit: int) -> Iterator[bytes]:
+        """Yield what the program writes; kill it at more bytes than the limit."""
+        with getattr(self._process, name) as stream:
+            total = 0
             while data := os.read(stream.fileno(), 1 << 16):
-                output += data
-                if len(output) > _MOST:
-                    self._is_flooded = True
-                    self._process.kill()
+                total += len(data)
+                if total > limit:
+                    self._flood = f"stopped, as it wrote more than {limit >> 20} MiB"
+                    self.send(signal.SIGKILL)
                     return
+                yield data
 
-    def finish(
-        self, timeout: float | None = None, callback: Callable[[int], object] | None = None
-    ) -> ProcessResult:
+    def _keep(self, name: str) -> None:
+        for data in self._chunks(name, _LARGEST_OUTPUT):
+            self._output[name] += data
+
+    def _pass_on(self, take: Take) -> None:
+        rest = b""
+        try:
+            for data in self._chunks("stdout", LARGEST_LOG):
+                whole, newline, rest = (rest + data).rpartition(b"\n")
+                if newline:
+                    take(_without_tokens(whole).split(b"\n"))
+                if len(rest) > _LONGEST_LINE:
+                    take([_without_tokens(rest)])
+                    rest = b""
+            if last := _without_tokens(rest) or self._flood.encode():
+                take([last])
+        except Exception as error:  # noqa: BLE001 - `finish` raises it
+            self._error = error
+            self.kill()
+
+    def finish(self, timeout: float | None = None) -> ProcessResult:
         """Wait for the end of the program; kill it after `timeout` seconds.
 
-        `callback` is called with 0 every half second. On an exception, such as Ctrl-C, the program
-        is left to `kill_all`.
+        Raises what `take` raised. On an exception, such as Ctrl-C, `kill_all` ends the program.
         """
-        with _time_limit(self._process, timeout) as expired:
-            while self.is_running(_STEP if callback else None):
-                if callback:
-                    callback(0)
+        if expired := self.is_running(timeout):
+            self.kill()
+        self.send(signal.SIGTERM)
         for reader in self._readers:
             reader.join(_GRACE)
+        self.send(signal.SIGKILL)
         _live.discard(self)
-        code = self._process.returncode
+        if self._error:
+            raise self._error
         stderr = self.said()
-        if self._is_flooded:
-            stderr += f"\n{self._program}: stopped, as it wrote more than {_MOST >> 20} MiB"
-        is_killed = expired.is_set() and code == -signal.SIGKILL
-        stdout = self._stdout.decode(errors="replace")
-        return ProcessResult(code, stdout, stderr, expired=is_killed)
+        if self._flood:
+            stderr += f"\n{self._name}: {self._flood}"
+        stdout = self._output["stdout"].decode(errors="replace")
+        return ProcessResult(self._process.returncode, stdout, stderr, expired)
 
     def is_running(self, seconds: float | None) -> bool:
         """Wait at most so many seconds for the end, and return whether the program still runs."""
@@ -119,15 +154,27 @@ class Running:
 
     def said(self) -> str:
         """Return the text on stderr so far."""
-        return bytes(self._stderr).decode(errors="replace")
+        return self._output["stderr"].decode(errors="replace")
+
+    def send(self, number: int) -> None:
+        """Send a signal to the program's group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
 
     def kill(self) -> None:
-        """Kill the program and wait for its end."""
-        self._process.kill()
-        self._process.wait()
+        """Kill the program and all its descendants, also those in other process groups."""
+        family: list[psutil.Process] = []
+        if self._process.returncode is None:
+            with contextlib.suppress(psutil.Error):
+                family = psutil.Process(self._process.pid).children(recursive=True)
+        self.send(signal.SIGKILL)
+        for member in family:
+            with contextlib.suppress(psutil.Error):
+                member.kill()
+        self.is_running(_GRACE)
 
 
-_live: set[Running] = set()
+_live: Final[set[Running]] = set()
 """Programs that were started and not waited for yet."""
 
 
@@ -143,38 +190,40 @@ def start(
     cwd: Path | None = None,
     env: Environment = None,
     stdin: str = "",
-    memory: int | None = None,
+    take: Take | None = None,
 ) -> Running:
-    """Start a program without waiting; `memory` limits its address space in bytes (Linux).
+    """Start a program without waiting, with `env` added to our environment. Raises ToolError.
 
-    Raises ToolError.
+    Its output is kept in memory. With `take`, stdout and stderr are one output, whose lines are
+    passed on as they come, with `***` for the values of variables that are named like a token; and
+    on Linux the program gets SIGTERM when this process dies.
     """
-    with tempfile.TemporaryFile() as source, _signals_deferred():
+    english = {**os.environ, "LC_ALL": "C", **(env or {})}
+    with tempfile.TemporaryFile() as source, _signals_deferred(() if take else ENDINGS):
         source.write(stdin.encode(errors="surrogateescape"))
         source.seek(0)
         try:
             process = subprocess.Popen(
                 argv,
                 cwd=cwd,
-                env=environment(env),
+                env={name: value for name, value in english.items() if value is not None},
                 stdin=source,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=subprocess.STDOUT if take else subprocess.PIPE,
+                start_new_session=True,
+                preexec_fn=_END_WITH_PARENT if take else None,  # noqa: PLW1509 - it calls C
             )
+        except FileNotFoundError:
+            hint = INSTALL.get(argv[0].partition("-")[0], "put it on PATH")
+            raise ToolError(f"{argv[0]}: not found; {hint}") from None
         except OSError as error:
-            raise start_error(argv[0], error) from None
-        running = Running(process, argv[0])
-    if memory and hasattr(resource, "prlimit"):
-        with contextlib.suppress(ProcessLookupError):
-            limits = resource.prlimit(process.pid, resource.RLIMIT_AS)
-            lowest = min(n for n in (memory, *limits) if n != resource.RLIM_INFINITY)
-            resource.prlimit(process.pid, resource.RLIMIT_AS, (lowest, lowest))
-    return running
+            raise ToolError(f"{argv[0]}: cannot be run: {error.strerror}") from None
+        return Running(process, argv[0], take)
 
 
 @contextlib.contextmanager
-def _signals_deferred() -> Iterator[None]:
-    """Defer the signals of ENDINGS, so that `kill_all` finds a program that was just started.
+def _signals_deferred(numbers: Iterable[int]) -> Iterator[None]:
+    """Defer signals, so that `kill_all` finds a program that was just started.
 
     One that is ignored stays so: the program inherits that.
     """
@@ -182,7 +231,7 @@ def _signals_deferred() -> Iterator[None]:
     is_main = threading.current_thread() is threading.main_thread()
     handlers = {
         number: signal.signal(number, lambda number, _: arrived.append(number))
-        for number in (ENDINGS if is_main else ())
+        for number in (numbers if is_main else ())
         if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
@@ -190,8 +239,8 @@ def _signals_deferred() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for arrived_number in arrived:
-            signal.raise_signal(arrived_number)
+        for number in arrived:
+            signal.raise_signal(number)
 
 
 def capture(
@@ -204,39 +253,8 @@ def capture(
     return result
 
 
-def environment(env: Environment) -> dict[str, str]:
-    """Return the environment of a program: ours, with English messages, and `env` added."""
-    wanted = {**os.environ, "LC_ALL": "C", **(env or {})}
-    return {name: value for name, value in wanted.items() if value is not None}
-
-
-def start_error(program: str, error: OSError) -> ToolError:
-    """Return the error of a program that did not start, with the way to install it."""
-    if isinstance(error, FileNotFoundError):
-        hint = INSTALL.get(program.partition("-")[0], "put it on PATH")
-        return ToolError(f"{program}: not found; {hint}")
-    return ToolError(f"{program}: cannot be run: {error.strerror}")
-
-
-@contextlib.contextmanager
-def _time_limit(
-    process: subprocess.Popen[bytes], seconds: float | None
-) -> Iterator[threading.Event]:
-    """Kill a program after so many seconds; the event is set if that happened.
-
-    A wait with a time limit would poll, up to 50 ms late.
-    """
-    expired = threading.Event()
-
-    def expire() -> None:
-        expired.set()
-        process.kill()
-
-    timer = threading.Timer(seconds or 0, expire)
-    timer.daemon = True
-    if seconds is not None:
-        timer.start()
-    try:
-        yield expired
-    finally:
-        timer.cancel()
+def _without_tokens(output: bytes) -> bytes:
+    for name, value in os.environb.items():
+        if len(value) >= _SHORTEST_TOKEN and _TOKEN.search(name):
+            output = output.replace(value, b"***")
+    return output

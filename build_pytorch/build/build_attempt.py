@@ -10,6 +10,7 @@ import shlex
 import signal
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -17,9 +18,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base import files
+from build_pytorch.base import files, process
 from build_pytorch.base.console import clock, shortened, visible
-from build_pytorch.base.process_stream import StreamedProcess
+from build_pytorch.base.process import Running
 from build_pytorch.build.backends import BuildCommand, Step
 from build_pytorch.build.log_reader import LogDiagnosis, LogReader, fails_again
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES_BY_ID, LogRule
@@ -90,7 +91,7 @@ class BuildAttempt:
         self._started = time.monotonic()
         self._stop, self._kill = asyncio.Event(), asyncio.Event()
         with files.write_errors(root / self.log):
-            self._file = files.create_below(root, self.log)
+            self._file = files.open_below(root, self.log, "xb")
 
     @property
     def seconds(self) -> float:
@@ -105,15 +106,19 @@ class BuildAttempt:
     async def run(self) -> int:
         """Run the program to its end and return the exit code. Raises ToolError."""
         argv = self.command.argv
-        helper = None
+        self._loop = asyncio.get_running_loop()
         try:
             self._write([f"$ {shlex.join(argv)}"])
-            program = await StreamedProcess.start(argv, cwd=self._root, env=self.command.env)
+            program = process.start(argv, cwd=self._root, env=self.command.env, take=self._take)
             helper = asyncio.create_task(self._terminate(program))
-            return await program.run(self._take)
-        finally:
-            if helper:
+            waiter = ThreadPoolExecutor(1)
+            try:
+                return (await self._loop.run_in_executor(waiter, program.finish)).code
+            finally:
                 helper.cancel()
+                program.kill()
+                waiter.shutdown(wait=False)
+        finally:
             self.close()
 
     def close(self) -> None:
@@ -131,13 +136,14 @@ class BuildAttempt:
         self.stop()
 
     def _take(self, lines: Sequence[bytes]) -> None:
+        """Read lines of the program, in a thread of it."""
         texts = [text for raw in lines for text in self.reader.read(raw)]
         for text in texts:
             if "compiler cache: " in text:
                 self.cache = cache_counts(text)
         self._write(texts)
         if self.reader.stop:
-            self.stop()
+            self._loop.call_soon_threadsafe(self.stop)
 
     def _write(self, lines: Sequence[str]) -> None:
         """Add lines to the log, unless a write has failed; escapes are shown."""
@@ -148,7 +154,7 @@ class BuildAttempt:
         except OSError as error:
             self.lost_log = error.strerror or "cannot be written"
 
-    async def _terminate(self, program: StreamedProcess) -> None:
+    async def _terminate(self, program: Running) -> None:
         await self._stop.wait()
         for number in (signal.SIGINT, signal.SIGTERM):
             if not self._kill.is_set():

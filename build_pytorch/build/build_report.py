@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from build_pytorch.base.console import (
-    Clock,
     Screen,
     clock,
     counted,
@@ -64,7 +63,10 @@ class BuildDisplay:
     """Shows running builds on a screen, in lines that stay. `usual`: times by name of the step."""
 
     def __init__(
-        self, screen: Screen, usual: Mapping[str, UsualTime], now: Clock = time.monotonic
+        self,
+        screen: Screen,
+        usual: Mapping[str, UsualTime],
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.screen = screen
         self.usual = usual

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gzip
-import io
 import itertools
 import os
 import re
@@ -61,9 +60,8 @@ def _chunks(name: str) -> Iterator[bytes]:
     """Yield the pieces of a log, expanded where it is compressed with gzip."""
     total = 0
     try:
-        with io.FileIO(files.open_named(Path(name), or_stdin=True)) as file:
-            raw = io.BufferedReader(file, _CHUNK)
-            _limit(os.fstat(file.fileno()).st_size)
+        with files.open_input(Path(name)) as raw:
+            _limit(os.fstat(raw.fileno()).st_size)
             is_gzip = raw.peek(8).startswith(_GZIP)
             stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=raw) if is_gzip else raw
             while chunk := stream.read(_CHUNK):

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from build_pytorch.base.versions import order
+from build_pytorch.base.versions import numbers
 from build_pytorch.matrix.model import Variant
 
 HASH_MISMATCH: Final = "hash-mismatch"
@@ -134,5 +134,5 @@ def _differs(what: str, text: str, variant: Variant) -> bool:
         case "cuda":
             return cuda is not None and not f"{text}.".startswith(f"{cuda.version}.")
         case "torch":  # without a suffix: of a candidate, a nightly, a build, a machine
-            return order(text)[:3] != order(variant.release.torch.version)[:3]
+            return numbers(text)[:3] != numbers(variant.release.torch.version)[:3]
     return True

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from build_pytorch.base import paths, process
-from build_pytorch.base.console import ProgressLine, visible
+from build_pytorch.base.console import visible, waiting
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.files import write_all, write_errors
 from build_pytorch.matrix.available import INDEX
@@ -99,9 +99,9 @@ def wheel(root: Path, name: str, python: str, say: Say) -> ComparedBuild:
         wanted = f"torch=={version}{f'+{line}' if line else ''}"
         index = ["--index-url", f"{INDEX}{line}"] if line else []
         pip = [str(own), "-m", "pip", "install", "--no-color", wanted, *index]
-        with ProgressLine(f"installing {name}", 0) as progress:
+        with waiting(f"installing {name}"):
             for argv in ([base, "-m", "venv", "--clear", str(folder)], pip):
-                result = process.start(argv).finish(callback=progress.at)
+                result = process.start(argv).finish()
                 if result.code:
                     lines = (result.stderr or result.stdout or "no output").strip().splitlines()
                     errors = [line for line in lines if "error" in line.lower()] or lines

@@ -8,11 +8,10 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from msgspec import Struct
 
-from build_pytorch.base.console import ProgressLine, counted
+from build_pytorch.base.console import counted, waiting
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.compare import builds, measurement
 from build_pytorch.compare.builds import ComparedBuild, Say
@@ -191,8 +190,8 @@ def _checked(
         build = builds.wheel(matrix.root, text, ".".join(python.split(".")[:2]), say)
     else:
         build = builds.build_of(matrix, text)
-    with ProgressLine(f"starting {build.label}", 0) as progress:
-        torch = measurement.torch_of(build, progress.at)
+    with waiting(f"starting {build.label}"):
+        torch = measurement.torch_of(build)
     is_torch = build.artefact and not (build.package and build.package.companion)
     if build.artefact and is_torch and not build.artefact.holds(torch.file):
         raise BuildPytorchError(f"{build.label}: imports another torch, {torch.file}")
@@ -201,22 +200,13 @@ def _checked(
 
 def _measured(both: Sequence[ComparedBuild], setting: Setting, end: float) -> MeasuredSetting:
     """Measure one setting until the time `end`, with a line of progress."""
-    began = time.monotonic()
-    with ProgressLine(setting.title, max(1, round(end - began))) as progress:
-
-        def at(_: int = 0) -> None:
-            progress.at(round(time.monotonic() - began))
-
-        def on_round(number: int) -> None:
-            progress.what = f"{setting.title}, round {number}"
-            at()
-
+    with waiting(setting.title) as line:
         return measurement.measure(
             both,
             setting,
-            partial(measurement.run_process, on_wait=at),
+            measurement.run_process,
             is_over=lambda: time.monotonic() >= end,
-            on_round=on_round,
+            on_round=lambda number: line.update(f"{setting.title}, round {number}"),
         )
 
 

@@ -113,30 +113,26 @@ _Report = TypeVar("_Report", ComparedTorch, ProcessReport)
 Runner = Callable[[ComparedBuild, Setting], ProcessReport]
 
 
-def torch_of(build: ComparedBuild, on_wait: Callable[[int], object]) -> ComparedTorch:
+def torch_of(build: ComparedBuild) -> ComparedTorch:
     """Import the torch of a build and return what it says of itself. Raises BuildPytorchError."""
-    answer = _output(build, [installed_torch.__file__], {}, on_wait)
+    answer = _output(build, [installed_torch.__file__], {})
     first, _, second = answer.partition("\n")
     found = _decoded(build, second, ComparedTorch)
     python = _decoded(build, first, ComparedTorch).python
     return msgspec.structs.replace(found, python=python)
 
 
-def run_process(
-    build: ComparedBuild, setting: Setting, on_wait: Callable[[int], object], *options: str
-) -> ProcessReport:
+def run_process(build: ComparedBuild, setting: Setting, *options: str) -> ProcessReport:
     """Run the workloads once in a build. Raises BuildPytorchError with the reason if it fails."""
     threads = dict.fromkeys(_VARIABLES, str(setting.threads)) if setting.threads else {}
     argv = [workloads.__file__, "--device", setting.device, *options]
-    return _decoded(build, _output(build, argv, threads, on_wait), ProcessReport)
+    return _decoded(build, _output(build, argv, threads), ProcessReport)
 
 
-def _output(
-    build: ComparedBuild, argv: list[str], env: dict[str, str], on_wait: Callable[[int], object]
-) -> str:
+def _output(build: ComparedBuild, argv: list[str], env: dict[str, str]) -> str:
     env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONDONTWRITEBYTECODE": "1", **env}
     started = process.start([str(build.python), *argv], env={**build.env, **env})
-    result = started.finish(_SECONDS, on_wait)
+    result = started.finish(_SECONDS)
     problem = f"Python {ending(result.code)}: {result.last_line}" if result.code else ""
     if result.expired:
         problem = f"no answer after {_SECONDS:g} s"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from build_pytorch.base import files, foreign_json, installed_torch, process
-from build_pytorch.base.console import ProgressLine, quoted
+from build_pytorch.base.console import waiting
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.versions import order
 from build_pytorch.hardware.choose import Choice
@@ -63,8 +64,8 @@ def ask(python: str) -> tuple[str, InstalledTorch]:
         raise BuildPytorchError(f"{name}: no such program; name the Python that has torch")
     path = str(Path(found).absolute())
     text = files.read_named(Path(installed_torch.__file__)).decode()
-    with ProgressLine(f"importing the torch of {path}", 0) as progress:
-        ran = process.start([path, "-"], stdin=text).finish(_SECONDS, progress.at)
+    with waiting(f"importing the torch of {path}"):
+        ran = process.start([path, "-"], stdin=text).finish(_SECONDS)
     why = f"code {ran.code}, {ran.last_line[:400]}"
     why = f"no answer after {_SECONDS:g} s" if ran.expired else why
     first, _, second = ran.stdout.partition("\n")
@@ -88,7 +89,7 @@ def diagnose(
     first, *hidden = torch.folders
     if hidden:
         is_here = first == f"{Path.cwd()}/torch"  # the folder of the user comes first on the path
-        command = "cd /" if is_here else f"{quoted(python)} -m pip uninstall torch"
+        command = "cd /" if is_here else f"{shlex.quote(python)} -m pip uninstall torch"
         verdict: Verdict = "wrong" if torch.error else "works, but"
         found.insert(0, DoctorFinding(verdict, f"{first} hides {', '.join(hidden)}", command))
     return tuple(sorted(found, key=lambda finding: finding.verdict != "wrong"))
@@ -103,9 +104,9 @@ def _repair(python: str, torch: InstalledTorch, choice: Choice) -> str:
     if torch.installer == "other":
         return f"python3 -m venv torch-env && torch-env/bin/pip install {words}"
     if torch.installer == "uv":
-        return f"uv pip install --python {quoted(python)} --reinstall {words}"
+        return f"uv pip install --python {shlex.quote(python)} --reinstall {words}"
     again = "--force-reinstall " * bool(torch.folders)
-    return f"{quoted(python)} -m pip install {again}{words}"
+    return f"{shlex.quote(python)} -m pip install {again}{words}"
 
 
 def build_of(torch: InstalledTorch, machine: Machine) -> AvailableBuild:

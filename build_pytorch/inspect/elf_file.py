@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 from msgspec import Struct
 
 from build_pytorch.base.errors import ToolError
-from build_pytorch.base.files import open_named
+from build_pytorch.base.files import open_regular
 
 # The fields that are used, of ELF64, little-endian, as of both platforms (System V ABI, chapter 4):
 # machine, place of the sections, size of a row, number of rows, index of the section with names;
@@ -77,7 +77,7 @@ def read_elf(path: Path) -> ElfFile:
     Raises ToolError with the reason if it is not a complete 64-bit little-endian library.
     """
     try:
-        with os.fdopen(open_named(path), "rb") as file:
+        with open_regular(path) as file:
             return _read_headers(path, file, os.fstat(file.fileno()).st_size)
     except OSError as fault:
         raise ToolError(fault.strerror or "cannot be read") from None

@@ -50,7 +50,7 @@ def evaluate(
         Recipe(
             package.path,
             f"{top}/{package.path}",
-            files.read_text_below(root, package.path),
+            files.read_below(root, package.path).decode(errors="replace"),
             variant="" if package.variant is package else f"{top}/{package.variant.path}",
         )
         for package in packages

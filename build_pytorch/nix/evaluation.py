@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from build_pytorch.base import files, process
-from build_pytorch.base.console import ProgressLine, shortened
+from build_pytorch.base.console import shortened, waiting
 from build_pytorch.base.errors import ToolError
 from build_pytorch.nix import quoting
 from build_pytorch.nix.source_text import has_relative_path
@@ -24,8 +24,8 @@ from build_pytorch.nix.source_text import has_relative_path
 _FUNCTION: Final = Path(__file__).resolve().with_name("evaluate.nix")
 _PROGRAM: Final = "nix-instantiate"
 
-_OFFLINE_MEMORY: Final = 8 << 30
-"""Bytes that an offline evaluation may use; a recipe may build an endless list."""
+_MAXIMUM_HEAP: Final = "8G"
+"""Memory that an offline evaluation may use; a recipe may build an endless list."""
 
 SECONDS: Final = 120.0
 """Limit for a recipe that computes forever; offline, all recipes take less than a second."""
@@ -109,8 +109,8 @@ class Evaluation:
         code = (
             f"import (/. + {function}) {{ {self._scope.arguments} {_items(recipes, share=share)} }}"
         )
-        memory = _OFFLINE_MEMORY if self._scope.is_offline else None
-        return process.start([*argv, "-"], stdin=code, memory=memory)
+        env = {"GC_MAXIMUM_HEAP_SIZE": _MAXIMUM_HEAP} if self._scope.is_offline else None
+        return process.start([*argv, "-"], stdin=code, env=env)
 
     def finish(self) -> dict[str, EvaluatedRecipe]:
         """Return the results by id. After an error, Nix goes on with the recipe behind it.
@@ -150,10 +150,10 @@ class Evaluation:
     def _wait(self, before: int) -> process.ProcessResult:
         if self._scope.is_offline:
             return self._running.finish(SECONDS)
-        progress = ProgressLine(self._title, len(self._recipes))
-        while self._running.is_running(0.5):
-            progress.at(before + self._running.said().count("trace: facts "))
-        progress.end()
+        with waiting(self._title) as line:
+            while self._running.is_running(0.5):
+                done = before + self._running.said().count("trace: facts ")
+                line.update(f"{self._title}: {done} of {len(self._recipes)}")
         run = self._running.finish()
         if run.code and _NO_NETWORK.search(run.stderr):
             raise UnreachablePinError(

@@ -6,16 +6,16 @@ in: its message is shown.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import platform
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
 from msgspec import Struct
 
-from build_pytorch.base.process_stream import run_tail
+from build_pytorch.base import process
 from build_pytorch.inspect.closure import check_torch
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_VARIABLE
@@ -132,7 +132,13 @@ def _run_flox(
     argv += [] if package.platform == this_system() else ["--system", package.platform]
     argv.append(package.package)
     say(f"$ {' '.join(argv)}")
-    code, tail = asyncio.run(run_tail(argv, _TAIL, cwd=root))
+    tail: deque[str] = deque(maxlen=_TAIL)
+
+    def take(lines: Sequence[bytes]) -> None:
+        texts = (line.decode("utf-8", errors="replace") for line in lines)
+        tail.extend(text for text in texts if text.strip())
+
+    code = process.start(argv, cwd=root, take=take).finish().code
     if code:
         say("".join(f"    {line}\n" for line in tail) + f"{package.id}: exit code {code}")
         return Publication(variant=package.id, action="failed", reason=f"exit code {code}")

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from build_pytorch.base import digest, files, outputs
+from build_pytorch.base import digest, files
 from build_pytorch.matrix.model import Package
 from build_pytorch.nix import derivations
 from build_pytorch.nix.source_text import without_comments
@@ -95,7 +95,7 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     document = {"at": moment, **found, **added, "digest": origin}
     whole = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
     with files.write_errors(root / report):
-        outputs.make_state(root)
+        files.make_state(root)
         files.write_all(root, {report: whole})
     if event:
         ledger.append(root, event)

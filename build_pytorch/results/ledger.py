@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from build_pytorch.base import files, outputs, paths
+from build_pytorch.base import files, paths
 from build_pytorch.base.errors import WriteError
 from build_pytorch.matrix.model import Package
 
@@ -125,9 +125,8 @@ def append(root: Path, event: Event) -> None:
     """Add a line of this machine and sync it to disk. Raises WriteError."""
     line = msgspec.json.encode(replace(event, host=event.host or HOST)) + b"\n"
     with files.write_errors(root / FILE):
-        outputs.make_state(root)
-        descriptor = files.open_below(root, FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-        with os.fdopen(descriptor, "rb+", buffering=0) as file:
+        files.make_state(root)
+        with files.open_below(root, FILE, "a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             size = file.seek(0, os.SEEK_END)
             if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
@@ -141,7 +140,7 @@ def read(root: Path) -> History:
     """Return what the ledger of a checkout says. Raises WriteError if it cannot be read."""
     decoder, events, skipped, is_start = msgspec.json.Decoder(Event), [], 0, True
     try:
-        with os.fdopen(files.open_below(root, FILE), "rb") as file:
+        with files.open_below(root, FILE) as file:
             while line := file.readline(files.LARGEST_TEXT):
                 try:
                     events.append(decoder.decode(line))
@@ -168,4 +167,4 @@ def only_run(root: Path) -> contextlib.AbstractContextManager[None]:
     Two builds would use memory that each counts on, two publications publish a result twice.
     Raises WriteError with the process that holds the lock.
     """
-    return outputs.exclusive_lock(root, "builds.lock", "builds or publishes")
+    return files.exclusive_lock(root, "builds.lock", "builds or publishes")

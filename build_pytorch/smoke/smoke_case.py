@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -81,10 +81,8 @@ def tested_python(
     return *artefacts.interpreter(built, package.variant.release.python.version), built
 
 
-def smoke_test(
-    package: Package, settings: SmokeSettings, on_wait: Callable[[int], None]
-) -> tuple[SmokeCase, SmokeReport | None]:
-    """Test one package, and call `on_wait` while it runs. Returns the script's report as well.
+def smoke_test(package: Package, settings: SmokeSettings) -> tuple[SmokeCase, SmokeReport | None]:
+    """Test one package. Returns the script's report as well.
 
     Raises BuildPytorchError if --python or --device name what is not there, WriteError if the
     report cannot be saved.
@@ -100,7 +98,7 @@ def smoke_test(
         mismatch = cpu_mismatch(package.variant, platform.machine(), script.cpu_facts()["flags"])
         if mismatch:  # not started: it would crash with SIGILL
             return not_tested("skipped", mismatch)
-        ran = run_script(python, env, settings, on_wait, companions_of(package))
+        ran = run_script(python, env, settings, companions_of(package))
     except ToolError as error:
         if settings.python:
             raise
@@ -129,10 +127,9 @@ def run_script(
     python: Path,
     env: Mapping[str, str | None],
     settings: SmokeSettings,
-    on_wait: Callable[[int], None],
     companions: Mapping[str, str],
 ) -> SmokeRun:
-    """Run the script on one GPU with a time limit; call `on_wait` while it runs.
+    """Run the script on one GPU with a time limit.
 
     `companions` are those that must be there, with the version of each. Raises ToolError where the
     Python cannot be started.
@@ -143,7 +140,7 @@ def run_script(
     argv += [f"--companion={name}={version}" for name, version in companions.items()]
     # The user's own setting would make torch slower, as if the build were the reason.
     started = process.start(argv, env={**env, "ATEN_CPU_CAPABILITY": None})
-    result = started.finish(maximum, on_wait)
+    result = started.finish(maximum)
     if result.expired:
         return SmokeRun(problem=f"no answer after {maximum:g} s; it was killed")
     if result.code:

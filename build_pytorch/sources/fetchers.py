@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from build_pytorch.base import files, process
-from build_pytorch.base.console import ProgressLine
+from build_pytorch.base.console import waiting
 from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
 from build_pytorch.base.process import ProcessResult
 from build_pytorch.base.versions import is_revision
@@ -117,14 +117,12 @@ def fetch(source: Source, seconds: float = SECONDS) -> FetchedHash:
     for argv in _commands(source):
         if not process.which(argv[0]):
             continue
-        progress = ProgressLine(f"{source.label} by {argv[0]}", 0)
         try:
-            result = process.start(argv).finish(seconds, progress.at)
+            with waiting(f"{source.label} by {argv[0]}"):
+                result = process.start(argv).finish(seconds)
             return FetchedHash(source=source, hash=read_hash(source, result), fetcher=argv[0])
         except ToolError as reason:
             error = reason
-        finally:
-            progress.end()
     raise error
 
 

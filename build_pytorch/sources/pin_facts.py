@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from build_pytorch.base import foreign_json, process
-from build_pytorch.base.console import ProgressLine
+from build_pytorch.base.console import waiting
 from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix import known_hardware, matrix_editor
@@ -67,9 +67,8 @@ def learned(matrix: Matrix, pin: Pin) -> Pin:
     nixpkgs = f"import (builtins.fetchTarball {{ {code} }})"
     path = quoting.literal(str(_EXPRESSION))
     argv = store.evaluate_argv(f"import (/. + {path}) {{ nixpkgs = {nixpkgs}; }}")
-    progress = ProgressLine(f"evaluating nixpkgs {pin.rev}", 0)
-    result = process.start(argv).finish(SECONDS, progress.at)
-    progress.end()
+    with waiting(f"evaluating nixpkgs {pin.rev}"):
+        result = process.start(argv).finish(SECONDS)
     if result.code:
         why = evaluation.message_of(result.stderr)
         raise ToolError(f"nixpkgs {pin.rev} cannot be evaluated: {why}")

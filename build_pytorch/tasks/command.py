@@ -12,11 +12,10 @@ import itertools
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from invoke.context import Context
 from invoke.exceptions import Exit
@@ -93,56 +92,42 @@ Body = Callable[..., int | None]
 """A command: a function of Invoke's context and options, which returns its exit code."""
 
 
-@overload
-def command(body: Body) -> Task[Any]: ...
-@overload
-def command(
-    *, name: str = "", optional: Sequence[str] = (), texts: Mapping[str, str] = {}
-) -> Callable[[Body], Task[Any]]: ...
 def command(
     body: Body | None = None,
     *,
-    name: str = "",
+    name: str | None = None,
     optional: Sequence[str] = (),
     texts: Mapping[str, str] = {},
-) -> Task[Any] | Callable[[Body], Task[Any]]:
+) -> Callable[..., Any]:
     """Make a task of a command. `optional`: options whose value may be left out.
 
     `texts`: the help of options where it is not that of HELP.
     """
     if body is None:
-        return lambda body: _task(body, name, optional, texts)
-    return _task(body, name, optional, texts)
+        return functools.partial(command, name=name, optional=optional, texts=texts)
 
-
-def _task(body: Body, name: str, optional: Sequence[str], texts: Mapping[str, str]) -> Task[Any]:
     @functools.wraps(body)
     def run(context: Context, **options: str | bool) -> None:
         if code := guarded(lambda: _call(body, context, options)):
             raise Exit(code=code)
 
-    every = {**HELP, **texts}
     taken = list(inspect.signature(body).parameters)[1:]
-    task: Task[Any] = Task(
-        run, name=name or None, optional=optional, help={key: every[key] for key in taken}
-    )
+    words = {key: {**HELP, **texts}[key] for key in taken}
+    task: Task[Any] = Task(run, name=name, optional=optional, help=words)
     TASKS[str(task.name)] = task
     return task
 
 
 def _call(body: Body, context: Context, options: Mapping[str, str | bool]) -> int | None:
+    """Run a command, unless its words have an accident that Invoke does not see."""
     if {"-h", "--help"} & set(map(str, options.values())):  # it was taken for a positional word
-        raise BuildPytorchError(
-            f"--help: write it before the name: `invoke --help {body.__name__}`"
-        )
+        fix = f"write it before the name: `invoke --help {body.__name__}`"
+        raise BuildPytorchError(f"--help: {fix}")
     for before, word in itertools.pairwise(sys.argv):
-        is_empty = not word.strip() or (word.startswith("-") and word.endswith("="))
-        if is_empty:
-            option = word.removesuffix("=") if word.strip() else before
-            raise BuildPytorchError(
-                f"{option}: found an empty value, as from a variable that is not set; "
-                "give a value or leave the option out"
-            )
+        if not word.strip() or (word.startswith("-") and word.endswith("=")):
+            fix = "give a value or leave the option out"
+            what = "found an empty value, as from a variable that is not set"
+            raise BuildPytorchError(f"{word.strip().removesuffix('=') or before}: {what}; {fix}")
     return body(context, **options)
 
 
@@ -201,9 +186,12 @@ def guarded(run: Callable[[], int | None]) -> int:
     Expected errors, a missing dependency and the signals of ENDINGS end without a traceback, and
     programs that were started end as well. Anything else is a bug and keeps it.
     """
-    handlers: dict[int, Any] = {}
+    handlers = {number: signal.getsignal(number) for number in (*ENDINGS, signal.SIGPIPE)}
     try:
-        handlers |= _signals_raise()
+        for number in ENDINGS:
+            if handlers[number] is not signal.SIG_IGN:  # as for what a shell runs in the background
+                signal.signal(number, _raise_first)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # work goes on if nobody reads the output
         from build_pytorch.base import console
 
         console.prepare_streams()
@@ -224,30 +212,16 @@ def guarded(run: Callable[[], int | None]) -> int:
         where = error.filename or "standard output"
         return _complain([f"{where}: {error.strerror}; fix that and run again"], EXIT_BAD_INPUT)
     finally:
-        for signal_number, handler in handlers.items():
-            signal.signal(signal_number, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         if process := sys.modules.get("build_pytorch.base.process"):
             process.kill_all()
 
 
-def _signals_raise() -> dict[int, Any]:
-    """Let the first signal of ENDINGS raise KeyboardInterrupt. Returns the handlers before.
-
-    Later ones are ignored: the first one already ends the run, and started programs with it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return {}
-    before: dict[int, Any] = {each: signal.getsignal(each) for each in ENDINGS}
-    for each, handler in before.items():
-        if handler is not signal.SIG_IGN:  # as for what a shell runs in the background
-            signal.signal(each, _raise_first)
-    # The work goes on if nobody reads what it prints.
-    return before | {signal.SIGPIPE: signal.signal(signal.SIGPIPE, signal.SIG_IGN)}
-
-
 def _raise_first(ended_by: int, _frame: FrameType | None) -> None:
-    for each in ENDINGS:
-        signal.signal(each, signal.SIG_IGN)
+    """End the run; later signals are ignored, as the first one ends started programs with it."""
+    for number in ENDINGS:
+        signal.signal(number, signal.SIG_IGN)
     raise _Ended(ended_by)
 
 

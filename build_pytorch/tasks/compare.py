@@ -37,7 +37,7 @@ def compare(
     """Compare the speed of a build with the official wheel."""
     from msgspec.structs import asdict
 
-    from build_pytorch.base import outputs
+    from build_pytorch.base import files
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.base.errors import BuildPytorchError, exit_code_of
     from build_pytorch.build.build_obstacles import usable_cpus
@@ -48,7 +48,7 @@ def compare(
     if device != "cpu" and device.strip("0123456789"):
         raise BuildPytorchError(f"--device {device}: allowed: cpu, or the number of a GPU")
     screen = Screen(sys.stderr if json else sys.stdout)
-    with outputs.exclusive_lock(matrix.root, "compare.lock", "compares"):
+    with files.exclusive_lock(matrix.root, "compare.lock", "compares"):
         result, a = comparison.compare(
             matrix,
             (build, against),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from build_pytorch.tasks.command import command
 def init(c: Context, directory: str) -> None:
     """Begin a project with a matrix.toml of one variant."""
     from build_pytorch.base import file_plan, files, paths
-    from build_pytorch.base.console import Screen, quoted, some
+    from build_pytorch.base.console import Screen, some
     from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.base.file_plan import Action, Change
 
@@ -39,5 +40,5 @@ def init(c: Context, directory: str) -> None:
     file_plan.apply(folder, changes)
     screen = Screen(sys.stdout)
     file_plan.print_plan(screen, changes)
-    where = "" if folder == Path.cwd() else f"cd {quoted(str(folder))} && "
-    screen.command("Next: ", f"{where}git init -q && {paths.SCRIPT} all && git add .")
+    where = "" if folder == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
+    screen.line(f"Next: {where}git init -q && {paths.SCRIPT} all && git add .")

@@ -25,7 +25,7 @@ _LEAST_BYTES = 1_000_000
 @command
 def inspect(c: Context, packages: str, path: str = "", json: bool = False) -> int:
     """Inspect built files; no GPU needed."""
-    from build_pytorch.base.console import ProgressLine, Screen, print_json
+    from build_pytorch.base.console import Screen, print_json, waiting
     from build_pytorch.base.errors import BuildPytorchError, exit_code_of
     from build_pytorch.inspect import inspection
     from build_pytorch.results.package_selection import chosen_packages
@@ -37,7 +37,7 @@ def inspect(c: Context, packages: str, path: str = "", json: bool = False) -> in
         raise BuildPytorchError(f"--path holds the files of one variant, not of {names}")
     screen, results = Screen(sys.stderr if json else sys.stdout), []
     for package in chosen:
-        with ProgressLine(f"inspecting {package.id}", 0):
+        with waiting(f"inspecting {package.id}"):
             if path:
                 target = inspection.folder_target(package, Path(path))
                 results.append(inspection.inspect_target(target))

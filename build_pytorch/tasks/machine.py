@@ -185,5 +185,5 @@ def doctor(c: Context, python: str = "", machine: str = "", json: bool = False) 
     screen.line(screen.paint(f"Verdict: {verdict}", colour))
     for finding in findings:
         screen.fold("- ", shortened(finding.text, _LONGEST), indent=2)
-        screen.command("  ", finding.command)
+        screen.line(f"  {finding.command}")
     return code

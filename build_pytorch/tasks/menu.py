@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import metadata
 
 from invoke.collection import Collection
 from invoke.program import Program
@@ -28,11 +29,9 @@ from build_pytorch.tasks.verify import verify
 
 def program() -> Program:
     """Return the installed program: the same tasks in any folder with a matrix.toml."""
-    from build_pytorch.base.versions import own_version
-
     return Program(
         name=paths.SCRIPT,
         binary=paths.SCRIPT,
         namespace=Collection.from_module(sys.modules[__name__]),
-        version=own_version(),
+        version=metadata.version("build-pytorch"),
     )

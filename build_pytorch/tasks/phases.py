@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
-from invoke.tasks import Task
 
 from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
-    from build_pytorch.base.file_plan import Change
     from build_pytorch.matrix.model import Matrix
 
 _MOST_DIFFS = 3
 """Refused files whose diffs are printed; `-v` prints all."""
 
 
-def _phases(name: str, numbers: Sequence[int], summary: str) -> Task[Any]:
+def _phases(name: str, numbers: Sequence[int], summary: str) -> Callable[..., Any]:
     """Make the task of some phases; they have the same options."""
 
     def phase(
@@ -31,18 +28,12 @@ def _phases(name: str, numbers: Sequence[int], summary: str) -> Task[Any]:
         verbose: bool = False,
         json: bool = False,
     ) -> int:
-        return run(
-            numbers,
-            dry_run=dry_run,
-            check=check,
-            force=force,
-            verbose=verbose,
-            json=json,
-            verify=name == "all",
-        )
+        options = {"dry_run": dry_run, "check": check, "force": force, "verbose": verbose}
+        return run(numbers, **options, json=json, verify=name == "all")
 
     phase.__doc__ = summary
-    return command(name=name)(phase)
+    task: Callable[..., Any] = command(name=name)(phase)
+    return task
 
 
 phase1 = _phases("phase1", [1], "Delete the files of the clean-up lists.")
@@ -78,7 +69,7 @@ def run(
 
     matrix = load()
     root = matrix.root
-    _refuse_ignored_folders(matrix, root)
+    _refuse_ignored_folders(matrix)
     tree = Tree(root, force=force)
     phases = [phase for phase in Phase if phase.number in numbers]
     pages = reference_pages() if Phase.DOCS in phases else {}
@@ -89,11 +80,11 @@ def run(
         file_plan.apply(root, changes)  # before it is reported: it may fail
         tree = Tree(root) if has_changes else tree
     is_pending = is_read_only and has_changes
-    is_refused = any(change.action is Action.REFUSED for change in changes)
-    code = EXIT_FINDINGS if is_refused or (is_pending and check) else EXIT_OK
+    refused = [change for change in changes if change.action is Action.REFUSED]
+    code = EXIT_FINDINGS if refused or (is_pending and check) else EXIT_OK
     screen = Screen(sys.stdout)
     if not json:
-        for change in _refused(changes)[: None if verbose else _MOST_DIFFS]:
+        for change in refused[: None if verbose else _MOST_DIFFS]:
             screen.diff(change.diff())
         suffix = " (nothing written)" if is_read_only else ""
         file_plan.print_plan(screen, changes, verbose=verbose, suffix=suffix)
@@ -106,18 +97,14 @@ def run(
     if result and not json:
         reports.show(result, screen, verbose=verbose)
     if json:
-        rows = [
-            {
-                "phase": phase.number,
-                "changes": [
-                    {"path": it.path, "action": it.action, "reason": it.reason} for it in planned
-                ],
-            }
+        keys = ("path", "action", "reason")
+        rows = {
+            phase.number: [{key: getattr(change, key) for key in keys} for change in planned]
             for phase, planned in plans.items()
-        ]
+        }
         document = {
             "written": not is_read_only,
-            "phases": rows,
+            "phases": [{"phase": number, "changes": row} for number, row in rows.items()],
             "totals": totals(changes),
             "verification": result,
             "exit_code": code,
@@ -126,19 +113,13 @@ def run(
     return code
 
 
-def _refused(changes: Sequence[Change]) -> list[Change]:
-    from build_pytorch.base.file_plan import Action
-
-    return [change for change in changes if change.action is Action.REFUSED]
-
-
-def _refuse_ignored_folders(matrix: Matrix, root: Path) -> None:
+def _refuse_ignored_folders(matrix: Matrix) -> None:
     """Raise BuildPytorchError for a folder of recipes that Git ignores: Flox would see none."""
     from build_pytorch.base import git
     from build_pytorch.base.errors import BuildPytorchError
 
     folders = {f"{package.folder}/": package for package in matrix.packages}
-    for folder in git.ignored(root, folders):
+    for folder in git.ignored(matrix.root, folders):
         table = f"release.{folders[folder].release_name}"
         what = f'matrix.toml: {table}.folder: found "{folder.rstrip("/")}", which Git ignores'
         raise BuildPytorchError(f"{what}; name another folder, or change .gitignore")

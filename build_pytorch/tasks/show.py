@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
@@ -12,7 +12,7 @@ from invoke.context import Context
 from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
-    from build_pytorch.matrix.model import Matrix, Package, Variant
+    from build_pytorch.matrix.model import Matrix, Package
     from build_pytorch.results.package_state import PackageState
 
 _COLUMN = 11
@@ -25,10 +25,8 @@ def show(c: Context, package: str, verbose: bool = False, json: bool = False) ->
     from build_pytorch.base.file_plan import Tree
     from build_pytorch.generate import recipes
     from build_pytorch.generate.phase_plan import plan_recipe
-    from build_pytorch.matrix import rules
     from build_pytorch.results.package_selection import chosen_package
     from build_pytorch.results.package_state import package_states
-    from build_pytorch.tasks.package_commands import commands
 
     matrix = load()
     if package == "known":
@@ -38,8 +36,6 @@ def show(c: Context, package: str, verbose: bool = False, json: bool = False) ->
     variant = chosen.variant
     state = package_states(matrix.root, [chosen])[chosen.id]
     recipe = plan_recipe(matrix, Tree(matrix.root), chosen, recipes.render(matrix)[chosen.path])
-    ended = [rule for rule in matrix.rules if rules.is_ended(rule, variant)]
-    ended = [rule for rule in ended if rules.holds(rule.when, variant)]
     companions = matrix.companions_of(variant) if chosen is variant else ()
     steps = commands(chosen, state, companions)
     if json:
@@ -59,7 +55,6 @@ def show(c: Context, package: str, verbose: bool = False, json: bool = False) ->
             "pin": variant.pin,
             "recipe": {"path": recipe.path, "action": recipe.action, "reason": recipe.reason},
             "rules": variant.effects.rules,
-            "rules_ended": [rule.id for rule in ended],
             "missing_hashes": chosen.untaken_hashes,
             "state": state.overall,
             "steps": state.steps,
@@ -73,40 +68,43 @@ def show(c: Context, package: str, verbose: bool = False, json: bool = False) ->
         return
     screen = Screen(sys.stdout)
     screen.line(screen.paint(chosen.id, "bold"))
-    for name, text in [
+    facts = [
         *_facts(matrix, chosen, verbose=verbose),
         ("recipe", f"{recipe.path}: {recipe.action}, {recipe.reason}"),
-        *_rules(variant, verbose=verbose),
-        *(("rule ended", f"{rule.id}: its `until` holds") for rule in ended),
         *_results(state),
-    ]:
+    ]
+    for name, text in facts:
         screen.fold(f"  {name:<{_COLUMN}}", text, indent=_COLUMN + 2)
     for name, lines in steps.items():
-        for line in lines if verbose or name == "test" else lines[:1]:
-            screen.command(f"  {name:<{_COLUMN}}", line)
+        screen.line(f"  {name:<{_COLUMN}}{lines[0]}")
     if not verbose:
-        screen.line("`-v` adds nixpkgs, flags, reasons and sources of rules, sessions of nox")
+        screen.line("`-v` adds nixpkgs, flags, reasons and sources of rules")
 
 
-def _show_known(matrix: Matrix, *, verbose: bool, json: bool) -> None:
-    """Print what every matrix knows, and which values matrix.toml replaces or adds."""
-    from build_pytorch.base.console import Screen, print_json
-    from build_pytorch.matrix import known_hardware
+def commands(
+    package: Package, state: PackageState, companions: Sequence[Package] = ()
+) -> dict[str, list[str]]:
+    """Return the commands that build, test and publish a package, and install a published one.
 
-    rows = list(known_hardware.rows(tomllib.loads(matrix.text)))
-    if json:
-        print_json(rows, sys.stdout)
-        return
-    screen = Screen(sys.stdout)
-    for row in rows:
-        own = f"; matrix.toml: {', '.join(row.replaced)}" if row.replaced else ""
-        screen.fold(f"{row.kind:<6}{row.key:<22}", f"{row.value}{own}", indent=28)
-        if verbose and row.source:
-            screen.fold(" " * 28, row.source, indent=28)
+    A companion is published and installed with its variant. `set` has the variant with companions.
+    """
+    variant, name = package.variant, package.id
+    together = [variant] if package is variant else [variant, package]
+    found = {
+        "build": [f"invoke build {name}"],
+        "test": [f"invoke smoke {name}", f"invoke inspect {name}"],
+        "publish": [f"invoke publish {','.join(each.id for each in together)}"],
+    }
+    if published := state.publication:
+        sets = {"install": together} | ({"set": [*together, *companions]} if companions else {})
+        for kind, packages in sets.items():
+            names = (f"{published.organization or 'ORG'}/{each.package}" for each in packages)
+            found[kind] = [f"flox install {' '.join(names)}"]
+    return found
 
 
 def _facts(matrix: Matrix, package: Package, *, verbose: bool) -> Iterator[tuple[str, str]]:
-    """Yield what a package is, each fact with its name."""
+    """Yield what a package is, each fact with its name; one without continues the one above."""
     variant, release = package.variant, package.release
     yield "status", ": ".join(filter(None, (variant.status, variant.impossible)))
     yield "package", package.package
@@ -122,32 +120,28 @@ def _facts(matrix: Matrix, package: Package, *, verbose: bool) -> Iterator[tuple
     needs = f", CUDA {cuda.version}, driver {variant.driver}" if cuda else ""
     torch = f"PyTorch {release.torch.version} {_source(release.torch.source)}"
     yield "release", f"{variant.release_name}: {torch}, Python {release.python.version}{needs}"
-    if verbose:
-        yield "nixpkgs", f"{variant.pin.rev} (pin {release.nixpkgs.pin})"
-        yield from [("", variant.pin.doubts)] if variant.pin.doubts else []
     yield "support", release.support
     if gpu := variant.gpu:
         yield "gpu", f"{gpu.capability}: {', '.join(variant.products)}"
-    flags = f": {' '.join(variant.cpu.flags)}" if verbose else ""
-    yield "cpu", f"{variant.cpu.title} ({variant.platform}){flags}"
+    yield "cpu", f"{variant.cpu.title} ({variant.platform})"
     companions = matrix.companions_of(variant)
     if companions and package is variant:
         yield "companions", ", ".join(each.id for each in companions)
-
-
-def _source(source: str) -> str:
-    return "of its nixpkgs" if source == "nixpkgs" else "from GitHub"
-
-
-def _rules(variant: Variant, *, verbose: bool) -> Iterator[tuple[str, str]]:
-    """Yield the rules; a line without a name continues the one above."""
-    if not verbose and variant.effects.rules:
-        yield "rules", ", ".join(rule.id for rule in variant.effects.rules)
-    for rule in variant.effects.rules if verbose else ():
+    if not verbose:
+        if rules := variant.effects.rules:
+            yield "rules", ", ".join(rule.id for rule in rules)
+        return
+    yield "nixpkgs", f"{variant.pin.rev} (pin {release.nixpkgs.pin}) {variant.pin.doubts or ''}"
+    yield "flags", " ".join(variant.cpu.flags)
+    for rule in variant.effects.rules:
         yield "rule", f"{rule.id}: {rule.effect.words}"
         yield "", f"{rule.reason} ({rule.source}, checked {rule.checked})"
         if rule.unconfirmed:
             yield "", f"not confirmed: {rule.unconfirmed}"
+
+
+def _source(source: str) -> str:
+    return "of its nixpkgs" if source == "nixpkgs" else "from GitHub"
 
 
 def _results(state: PackageState) -> Iterator[tuple[str, str]]:
@@ -174,3 +168,20 @@ def _results(state: PackageState) -> Iterator[tuple[str, str]]:
     if last := state.last:
         cause = f" ({last.cause})" if last.cause else ""
         yield "last build", f"{last.outcome or last.event} at {last.at}{cause}; {state.log}"
+
+
+def _show_known(matrix: Matrix, *, verbose: bool, json: bool) -> None:
+    """Print what every matrix knows, and which values matrix.toml replaces or adds."""
+    from build_pytorch.base.console import Screen, print_json
+    from build_pytorch.matrix import known_hardware
+
+    rows = list(known_hardware.rows(tomllib.loads(matrix.text)))
+    if json:
+        print_json(rows, sys.stdout)
+        return
+    screen = Screen(sys.stdout)
+    for row in rows:
+        own = f"; matrix.toml: {', '.join(row.replaced)}" if row.replaced else ""
+        screen.fold(f"{row.kind:<6}{row.key:<22}", f"{row.value}{own}", indent=28)
+        if verbose and row.source:
+            screen.fold(" " * 28, row.source, indent=28)

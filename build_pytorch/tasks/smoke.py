@@ -34,7 +34,7 @@ def smoke(
     json: bool = False,
 ) -> int:
     """Test built variants by running PyTorch."""
-    from build_pytorch.base.console import ProgressLine, Screen, counted, print_json
+    from build_pytorch.base.console import Screen, counted, print_json, waiting
     from build_pytorch.base.errors import BuildPytorchError, exit_code_of
     from build_pytorch.results.package_selection import chosen_packages
     from build_pytorch.smoke.smoke_case import SmokeSettings, smoke_test
@@ -58,8 +58,8 @@ def smoke(
             print_json({"variants": runs, "exit_code": code}, sys.stdout)
         return code
     for package in chosen_packages(matrix, packages):
-        with ProgressLine(f"smoke test of {package.id}", 0) as progress:
-            case, report = smoke_test(package, settings, progress.at)
+        with waiting(f"smoke test of {package.id}"):
+            case, report = smoke_test(package, settings)
         cases.append(case)
         if case.outcome != "not run":
             show_case(screen, package, case, report)

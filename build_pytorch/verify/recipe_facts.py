@@ -117,7 +117,7 @@ def _recipes(context: Context) -> Iterator[Recipe]:
         yield Recipe(recipe.path, f"{root}/{recipe.path}", recipe.text, variant)
     if context.is_whole and len(present) == len(context.matrix.packages):
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            text = files.read_text_below(root, paths.RELEASE)
+            text = files.read_below(root, paths.RELEASE).decode(errors="replace")
             yield Recipe(paths.RELEASE, f"{root}/{paths.RELEASE}", text, is_set=True)
 
 
