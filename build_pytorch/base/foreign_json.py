@@ -24,13 +24,13 @@ def decode(data: bytes | str, *, max_bytes: int = MAX_BYTES) -> Any:  # noqa: AN
     except RecursionError:
         raise ValueError("nested too deeply") from None
     level = [document]
-    for _ in range(_MAX_DEPTH + 1):
+    for _ in range(_MAX_DEPTH):
         level = [
             inner
             for outer in level
             if isinstance(outer, dict | list)
             for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
-    if level:
+    if any(isinstance(value, dict | list) for value in level):
         raise ValueError("nested too deeply")
     return document
