@@ -387,26 +387,18 @@ nehalem |             |            |      | : no reason: no instruction set
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("row", REASONS)
-def test_a_line_says_why(row: str) -> None:
-    machine, says = machine_of(row)
-    assert says in choose(MATRIX, machine).now[0].says
-
-
-@pytest.mark.parametrize("row", UPDATES)
-def test_a_newer_driver_is_named_where_it_makes_a_better_build_possible(row: str) -> None:
-    machine, update = machine_of(row)
-    found = choose(MATRIX, machine).update
-    assert found.startswith(update)
-    assert bool(found) == bool(update)
-
-
-@pytest.mark.parametrize("row", BUILDS)
-def test_a_build_is_named_with_the_reason_to_build_it_or_not(row: str) -> None:
-    machine, answer = machine_of(row)
-    build = choose(MATRIX, machine).build
-    assert f"{build.variant}: {build.says}".startswith(answer)
-    assert build.has_reason == ("no reason" not in answer)
+@pytest.mark.parametrize("row", [*REASONS, *UPDATES, *BUILDS])
+def test_a_choice_says_why_what_a_newer_driver_brings_and_what_to_build(row: str) -> None:
+    machine, text = machine_of(row)
+    choice = choose(MATRIX, machine)
+    if row in REASONS:
+        assert text in choice.now[0].says
+    elif row in UPDATES:
+        assert choice.update.startswith(text)
+        assert bool(choice.update) == bool(text)
+    else:
+        assert f"{choice.build.variant}: {choice.build.says}".startswith(text)
+        assert choice.build.has_reason == ("no reason" not in text)
 
 
 def test_what_runs_besides_uses_the_gpu_too_and_is_not_shown() -> None:

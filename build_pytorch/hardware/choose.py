@@ -129,13 +129,10 @@ def _reasons(verdict: BuildVerdict, best: BuildVerdict, machine: Machine) -> Ite
     else:
         yield "for the CPU"
     wheels = [it for it in available_builds() if it.index is not None]
-    newer = [
-        [it.fit(gpu.capability or "") for gpu in used]
-        for it in wheels
-        if it.platform == machine.platform and order(it.version) > order(build.version)
-    ]
+    wheels = [it for it in wheels if it.platform == machine.platform]
+    newer = [it for it in wheels if order(it.version) > order(build.version)]
     if build.index and used and newer and verdict is best and not verdict.doubts:
-        is_last = not any(map(all, newer))
+        is_last = not any(all(it.fit(gpu.capability or "") for gpu in used) for it in newer)
         which = "this GPU" if len({gpu.capability for gpu in used}) == 1 else "all these GPUs"
         yield f"the last official one for {which}" if is_last else "the newest for this driver"
     yield from (*verdict.doubts, *verdict.limits)
@@ -144,19 +141,20 @@ def _reasons(verdict: BuildVerdict, best: BuildVerdict, machine: Machine) -> Ite
 
 def _code(verdict: BuildVerdict, machine: Machine) -> str:
     """Return how the code of a build fits the GPUs that it uses."""
-    code = verdict.build.code
+    code, fits = verdict.build.code, set(verdict.gpus.values())
     kinds = list(dict.fromkeys(gpu.capability or "" for gpu in verdict.used(machine)))
     unused = [str(gpu.index) for gpu in machine.gpus if gpu.index not in verdict.gpus]
-    rest = f"; not for GPU {', '.join(unused)}" if unused else ""
-    fits = set(verdict.gpus.values())
+    text = f"code for {' and '.join(kinds)}"
     if len(kinds) > 1:
-        return f"code for {' and '.join(kinds)}{rest}"
-    if fits == {"ptx"}:
-        return f"PTX, which the driver compiles at the first start{rest}"
-    if fits == {"exact"}:
-        return f"{'for this GPU alone' if len(code) == 1 else f'code for {kinds[0]}'}{rest}"
-    near = max((it for it in code if runs_on(it, kinds[0])), key=numbers)
-    return f"code for {near} runs on {kinds[0]}{rest}"
+        pass
+    elif fits == {"ptx"}:
+        text = "PTX, which the driver compiles at the first start"
+    elif fits == {"compatible"}:
+        near = max((it for it in code if runs_on(it, kinds[0])), key=numbers)
+        text = f"code for {near} runs on {kinds[0]}"
+    elif len(code) == 1:
+        text = "for this GPU alone"
+    return text + (f"; not for GPU {', '.join(unused)}" if unused else "")
 
 
 def _update(running: Running, ready: list[AvailableBuild], machine: Machine, person: Person) -> str:
