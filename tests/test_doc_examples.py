@@ -1,8 +1,9 @@
-"""The console examples of the hand-written pages: every command runs, every output is real.
+"""The commands that the hand-written pages show, typed from top to bottom in a checkout.
 
-A page's ```diff blocks are applied and its ```console blocks are run, from top to bottom, in a
-fresh copy of the project. Builds take the model of nixpkgs, and GitHub's API, downloads and Flox
-are stand-ins as well; the pages say so. After a change of a message run
+Blocks of a page: a `diff` is applied; a command of `console` prints what follows it; a command of
+`sh` succeeds, or ENDS says how it ends, or NOT_RUN why no test runs it. Builds take the model of
+nixpkgs, and GitHub's API, downloads and Flox are stand-ins; the pages say so. After a change of a
+message run
 
     WRITE_DOCS=1 python -m pytest tests/test_doc_examples.py
 
@@ -17,33 +18,29 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 from conftest import PROJECT, needs_nix
-from github_api import Api
+from github_api import NEW_PIN, Api, commit, commits
 from smoke_reports import raw
-from test_prefetch import OTHER, tool
+from test_pin_facts import offer
+from test_prefetch import OTHER, TORCH, tool
 from test_publish import FLOX
 from world import Site, World, prepared_project
 
+from build_pytorch.matrix import matrix_reader
 from build_pytorch.smoke import script
 
-pytestmark = needs_nix
-
-FLOX_PAGE: Final = "docs/how-to/flox.md"
 PAGES: Final = [
     path.relative_to(PROJECT).as_posix()
-    for path in (
-        PROJECT / "README.md",
-        PROJECT / "docs/tutorial.md",
-        *sorted((PROJECT / "docs/how-to").glob("*.md")),
-    )
-    if "```console\n" in path.read_text()
+    for path in (*PROJECT.glob("*.md"), *sorted(PROJECT.glob("docs/**/*.md")))
+    if re.search("```(console|sh)\n", path.read_text())
+    if path.name != "your-own-fleet.md"  # see test_own_fleet
 ]
-BLOCK: Final = re.compile(r"(?ms)^```(?P<kind>console|diff)\n(?P<body>.*?)^```$")
+BLOCK: Final = re.compile(r"(?ms)^```(?P<kind>console|diff|sh)\n(?P<body>.*?)^```$")
 ECHOED: Final = ("$ nix-build ", "$ nix ", "$ flox ")
 """Lines of output in which our commands show what they run."""
 
@@ -66,6 +63,34 @@ VARYING: Final = (
 """Parts of outputs that differ between two runs or two machines, and what they are compared as."""
 
 
+_PIP = "pip asks the network, and all sessions take minutes; `nox -s bare` runs README's lines"
+_ROOT = "changes the machine, as root"
+_WHOLE = "compiles for hours, in the root folder of a Debian that the reader makes"
+NOT_RUN: Final = {
+    "python3 -m venv .venv && .venv/bin/pip install -q -e . && .venv/bin/invoke all": _PIP,
+    ".venv/bin/nox": _PIP,
+    "install -d -m 2770 -g nixbld /var/cache/build-pytorch": _ROOT,
+    "echo 'max_size = 20G' >/var/cache/build-pytorch/ccache.conf": _ROOT,
+    "echo 'extra-sandbox-paths = /var/cache/build-pytorch?' >>/etc/nix/nix.conf": _ROOT,
+    'git add -f .gitattributes ledger.jsonl && git commit -S -m "Tests on an H200"': (
+        "needs a key that signs"
+    ),
+    "sudo tests/whole/cuda.sh /srv/trixie": "fetches 2 GB, as root",
+    "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- cuda13_0/sm90-avx2": _WHOLE,
+    "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- openblas/cpu-avx2": _WHOLE,
+}
+"""Commands that no test runs, without their comments, with the reason."""
+
+_NO_PYTHON = (3, "its closure has no Python 3.13")  # the stand-in for a build makes no files
+ENDS: Final[dict[str, tuple[int, str]]] = {
+    'invoke build cuda13_0/sm121-armv9 --builders "@$PWD/machines"': (1, "builder-unreachable"),
+    "flox build PACKAGE 2>&1 | invoke prefetch --from-log -": (1, "--accept takes the new hash"),
+    "invoke smoke cuda13_0/sm120-avx512": _NO_PYTHON,
+    "invoke inspect cuda13_0/sm120-avx512": (1, "libtorch_cpu.so: not in"),
+}
+"""Commands that cannot succeed here: their exit code, and a text that says why."""
+
+
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     api = Api()
@@ -73,70 +98,6 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     yield api
     api.server.shutdown()
     api.server.server_close()
-
-
-class Reader:
-    """Types what a page says, in a checkout of the project."""
-
-    def __init__(self, world: World, api: Api) -> None:
-        self.root = world.root
-        self.home = world.folder / "home"
-        self.home.mkdir()
-        world.project.own_program()
-        world.project.edit(".gitignore", "/result\n", "/result\n/.tools/\n")
-        (self.root / ".flox/env/manifest.lock").write_text("{}\n")
-        world.project.commit()
-        world.project.git("init", "-q", "--bare", str(world.folder / "remote.git"))
-        world.project.git("remote", "add", "origin", str(world.folder / "remote.git"))
-        world.project.git("push", "-q", "-u", "origin", "HEAD")
-        letters = 'case "$*" in *vision*) x=CC;; *audio*) x=DD;; *) x=BB;; esac'
-        tools = [
-            tool(world.project, name, f"{letters}\necho {OTHER} | sed s/BB/$x/")
-            for name in ("nix-prefetch", "nix-prefetch-url")
-        ]
-        self.env = {
-            **os.environ,
-            **world.env,
-            "PATH": f"{Path(sys.executable).parent}:{world.env['PATH']}",
-            "COLUMNS": "100",
-            "LC_ALL": "C.UTF-8",  # decides how sort orders lines
-            "PYTHONUNBUFFERED": "1",
-            "GIT_AUTHOR_NAME": "you",
-            "GIT_AUTHOR_EMAIL": "you@example.org",
-            "GIT_COMMITTER_NAME": "you",
-            "GIT_COMMITTER_EMAIL": "you@example.org",
-        }
-        # The run is older than the tests of some companions, which no result is asked of.
-        recorded = world.folder / "h200.json"
-        report = {**raw("h200-companions"), "declared": script.declarations()}
-        recorded.write_text(json.dumps(report))
-        tool(world.project, "replay-h200", f"cat '{recorded}'")
-        folders = [env["PATH"].split(":")[0] for env in tools]
-        self.env["PATH"] = ":".join([*dict.fromkeys(folders), self.env["PATH"]])
-        self.places = {
-            str(world.site.store): "/nix/store",
-            str(self.root): "~/build-pytorch",
-            api.base: "https://api.github.com",
-        }
-
-    def types(self, command: str) -> str:
-        done = subprocess.run(
-            ["bash", "-c", command.replace(".venv/bin/", "")],
-            cwd=self.root,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        text = done.stdout
-        for place, name in self.places.items():
-            text = text.replace(place, name)
-        return "\n".join(line.rstrip() for line in text.splitlines())
-
-    def applies(self, diff: str) -> None:
-        subprocess.run(["git", "apply", "-"], cwd=self.root, input=diff, text=True, check=True)
 
 
 def examples(body: str) -> list[tuple[str, str]]:
@@ -150,50 +111,195 @@ def examples(body: str) -> list[tuple[str, str]]:
     return [(command, "\n".join(output)) for command, output in found]
 
 
+def typed(body: str) -> list[str]:
+    """The commands of a block of sh, without their comments."""
+    return [re.sub(r"\s+# .*", "", line) for line in body.splitlines()]
+
+
 def comparable(text: str) -> str:
     for pattern, name in VARYING:
         text = re.sub(pattern, name, text)
     return re.sub(r" +", " ", text)
 
 
+class Reader:
+    """Types what a page says, in a checkout of the project."""
+
+    def __init__(self, world: World, api: Api) -> None:
+        self.world, self.root, self.api = world, world.root, api
+        self.wrong: list[str] = []
+        world.project.own_program()
+        world.project.edit(".gitignore", "/result\n", "/result\n/.tools/\n")
+        world.push(world.folder / "remote.git")
+        # The run is older than the tests of some companions, which no result is asked of.
+        recorded = world.folder / "h200.json"
+        report = {**raw("h200-companions"), "declared": script.declarations()}
+        recorded.write_text(json.dumps(report))
+        tools = tool(world.project, "replay-h200", f"cat '{recorded}'")
+        self._fetch_as_recorded()
+        self.env = {
+            **os.environ,
+            **world.env,
+            "PATH": f"{tools['PATH'].split(':')[0]}:{Path(sys.executable).parent}:"
+            f"{world.env['PATH']}",
+            "COLUMNS": "100",
+            "LC_ALL": "C.UTF-8",  # decides how sort orders lines
+            "PYTHONUNBUFFERED": "1",
+            "GIT_AUTHOR_NAME": "you",
+            "GIT_AUTHOR_EMAIL": "you@example.org",
+            "GIT_COMMITTER_NAME": "you",
+            "GIT_COMMITTER_EMAIL": "you@example.org",
+        }
+        self.places = {
+            str(world.site.store): "/nix/store",
+            str(self.root): "~/build-pytorch",
+            api.base: "https://api.github.com",
+        }
+
+    def _fetch_as_recorded(self) -> None:
+        """Let fetchers find the hashes of matrix.toml, and made-up ones for what has none."""
+        cases = ""
+        for source in matrix_reader.load(self.root).sources():
+            given = source.table.arguments
+            pattern = f"'{given.get('url')} '"
+            if "rev" in given:
+                pattern = f"'--repo {given['repo']} '*'--rev {given['rev']} '"
+            cases += f"*{pattern}*) echo {source.hash} ;;\n" if source.hash else ""
+        for name, letters in {"vision": "CC", "audio": "DD", "": "BB"}.items():
+            cases += f"*{name}*) echo {OTHER.replace('BB', letters)} ;;\n"
+        for name in ("nix-prefetch", "nix-prefetch-url"):
+            tool(self.world.project, name, f'case "$* " in\n{cases}esac')
+
+    def run(self, command: str) -> tuple[int, str]:
+        """The exit code of a command, and what it printed."""
+        strict = "set -o pipefail\n" if "invoke" in command else ""  # grep may find nothing
+        command = command.replace(".venv/bin/", "")
+        done = subprocess.run(
+            ["bash", "-c", f'{strict}{command}\necho "exit code $?"'],
+            cwd=self.root,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        printed, _, code = done.stdout.rpartition("exit code ")
+        for place, name in self.places.items():
+            printed = printed.replace(place, name)
+        return int(code), "\n".join(line.rstrip() for line in printed.splitlines())
+
+    def follows(self, block: re.Match[str]) -> str:
+        """Do what a block says. Returns it with the outputs that were printed."""
+        kind, body = block["kind"], block["body"]
+        if kind == "console":
+            lines = []
+            for command, shown in examples(body):
+                _, printed = self.run(command)
+                same = comparable(printed) == comparable(shown)
+                lines += [f"$ {command}", shown if same else printed]
+            return "\n".join(["```console", *filter(None, lines), "```"])
+        if kind == "diff":
+            argv = ["git", "apply", "-"]
+            subprocess.run(argv, cwd=self.root, input=body, text=True, check=True)
+        for command in typed(body) if kind == "sh" else ():
+            if command not in NOT_RUN:
+                ending, says = ENDS.get(command, (0, ""))
+                code, printed = self.run(command)
+                if code != ending or says not in " ".join(printed.split()):
+                    self.wrong.append(f"{command}: exit code {code}\n{printed[-2000:]}")
+        return block[0]
+
+    def build(self, *ids: str) -> None:
+        code, printed = self.run(f"invoke build --backend nix {','.join(ids)}")
+        assert code == 0, printed
+
+
+# --- what a page expects to be there ---
+
+
+def with_builders(reader: Reader) -> None:
+    """The machines of the page, which nobody can reach."""
+    page = (PROJECT / "docs/how-to/build-many-variants.md").read_text()
+    machines = "\n".join(re.findall(r"(?m)^ssh-ng://.*$", page))
+    (reader.root / "machines").write_text(machines)
+    tool(reader.world.project, "invoke", f"exec '{sys.executable}' -m invoke \"$@\"")
+
+
+def with_sources(reader: Reader) -> None:
+    """A commit of the day, and another nixpkgs with CUDA 13.1; Flox finds another hash.
+
+    Tarballs have their true hashes.
+    """
+    matrix = matrix_reader.load(reader.root)
+    rev, answers = matrix.releases["nightly"].torch.rev, reader.api.answers
+    for path, answer in list(answers.items()):
+        answers[re.sub(r"ref=\w+$", f"ref={rev}", path)] = answer
+    answers[commits("pytorch/pytorch", rev)] = commit(rev, "2025-10-15")
+    answers[commits("pytorch/pytorch", "nightly", "2025-12-22")] = commit(rev, "2025-12-22")
+    sets = {**matrix.pins["early_2026"].cuda, "cudaPackages_13_1": "13.1"}
+    cuda = " ".join(f'{name} = "{version}";' for name, version in sets.items())
+    contents = f'{{ torch = "2.9.1"; python = "3.13"; cuda = {{ {cuda} }}; has = [ ]; }}'
+    offer(reader.world.folder, NEW_PIN, contents)
+    reader.env["BUILD_PYTORCH_GITHUB"] = f"file://{reader.world.folder}"
+    (reader.root.parent / "tools/nix-prefetch-url").unlink()
+    mismatch = "error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':"
+    lines = f"{mismatch}\n  specified: {OTHER}\n     got:    {TORCH}\n"
+    reader.world.program("flox", f'#!/bin/sh\ncat >&2 <<"END"\n{lines}END\nexit 1\n')
+
+
+def with_flox(reader: Reader) -> None:
+    """A Flox that builds and publishes, logged in."""
+    (reader.world.folder / "logged_in").touch()
+    flox = FLOX
+    for name in ("calls", "logged_in", "broken"):
+        flox = flox.replace("{" + name + "}", str(reader.world.folder / name))
+    reader.world.program("flox", flox)
+
+
+def with_builds(reader: Reader) -> None:
+    """Builds without a Python, and their logs: the stand-in makes none."""
+    reader.build("cuda13_0/sm120-avx512,cuda13_0/sm90-avx512")
+
+
+PREPARED: Final[dict[str, Callable[[Reader], None]]] = {
+    "build-many-variants.md": with_builders,
+    "flox.md": with_flox,
+    "move-to-a-new-pytorch.md": with_sources,
+    "read-a-log.md": with_builds,
+    "test-on-hardware.md": with_builds,
+}
+
+
+@needs_nix
 @pytest.mark.parametrize(
     "page",
     [pytest.param(page, marks=() if page == "README.md" else pytest.mark.slow) for page in PAGES],
 )
-def test_commands_of_a_page_print_what_it_shows(
-    page: str, site: Site, tmp_path: Path, api: Api
-) -> None:
+def test_a_page_is_true_when_it_is_typed(page: str, site: Site, tmp_path: Path, api: Api) -> None:
     text = (PROJECT / page).read_text()
-    if "build 'cuda13_0/cpu-avx512" in text and "avx512f" not in Path("/proc/cpuinfo").read_text():
+    has_avx512 = "avx512f" in Path("/proc/cpuinfo").read_text()
+    if re.search("(build|smoke) .*avx512", text) and not has_avx512:
         pytest.skip("the page builds for AVX-512, and this CPU has none")
+    if "$ g++ " in text and not shutil.which("g++"):
+        pytest.skip("no g++")
     project = prepared_project(tmp_path / "project", is_whole=True, allows_this_cpu=False)
-    world = World(project, site, tmp_path)
-    reader = Reader(world, api)
-    if page == FLOX_PAGE:
-        (tmp_path / "logged_in").touch()
-        flox = FLOX
-        for name in ("calls", "logged_in", "broken"):
-            flox = flox.replace("{" + name + "}", str(tmp_path / name))
-        world.program("flox", flox)
-    for compiler in re.findall(r"(?m)^\$ (aarch64-linux-gnu-gcc|g\+\+) ", text):
-        if not shutil.which(compiler):
-            pytest.skip(f"no {compiler}")
-
-    def run(block: re.Match[str]) -> str:
-        if block["kind"] == "diff":
-            reader.applies(block["body"])
-            return block[0]
-        lines = []
-        for command, shown in examples(block["body"]):
-            printed = reader.types(command)
-            same = comparable(printed) == comparable(shown)
-            lines += [f"$ {command}", shown if same else printed]
-        return "\n".join(["```console", *(line for line in lines if line), "```"])
-
-    real = BLOCK.sub(run, text)
+    reader = Reader(World(project, site, tmp_path), api)
+    if prepare := PREPARED.get(Path(page).name):
+        prepare(reader)
+    real = BLOCK.sub(reader.follows, text)
+    assert reader.wrong == []
+    assert "Traceback" not in real
     if "WRITE_DOCS" in os.environ:
         (PROJECT / page).write_text(real)
         return
     assert text == real, (
         f"{page} shows an old output; WRITE_DOCS=1 python -m pytest {Path(__file__).name} writes it"
     )
+
+
+def test_only_commands_of_pages_are_exempt() -> None:
+    """A command that was exempt and is not typed any more leaves the tables."""
+    blocks = [block for page in PAGES for block in BLOCK.finditer((PROJECT / page).read_text())]
+    commands = {it for block in blocks if block["kind"] == "sh" for it in typed(block["body"])}
+    assert (NOT_RUN.keys() | ENDS.keys()) - commands == set()

@@ -108,6 +108,7 @@ def test_init_refuses_a_project_and_keeps_a_gitignore(project: Project, tmp_path
     new = tmp_path / "deep/new"
     new.mkdir(parents=True)
     (new / ".gitignore").write_text("/ours\n")
+    (new / "matrix.toml").touch()
     done = project.invoke("init", str(new))
     assert done.returncode == 0, done.stderr
     assert "kept       .gitignore: exists; it stays as it is" in done.stdout

@@ -21,24 +21,27 @@ def init(c: Context, directory: str) -> None:
 
     folder = Path(directory).absolute()
     own = (paths.MATRIX, paths.RELEASE, ".flox", paths.TEMPLATES)
-    if present := [name for name in own if (folder / name).exists()]:
-        raise BuildPytorchError(f"{folder}: a project already: it has {some(present)}")
     with files.write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    example = paths.SHIPPED / "examples/project"
-    changes = [
-        Change(path=name, action=Action.KEPT, reason="exists; it stays as it is")
-        if (folder / name).exists()
-        else Change(
-            path=name,
-            action=Action.CREATE,
-            reason="missing",
-            new=files.read_named(example / name),
-        )
-        for name in (paths.MATRIX, ".gitignore")
-    ]
+        if present := [name for name in own if not _is_free(folder / name)]:
+            raise BuildPytorchError(f"{folder}: a project already: it has {some(present)}")
+    changes = []
+    for name in (paths.MATRIX, ".gitignore"):
+        old = b"" if (folder / name).exists() else None
+        new = files.read_named(paths.SHIPPED / "examples/project" / name)
+        change = Change(path=name, action=Action.CREATE, reason="missing", old=old, new=new)
+        if not _is_free(folder / name):
+            change = Change(path=name, action=Action.KEPT, reason="exists; it stays as it is")
+        changes.append(change)
     file_plan.apply(folder, changes)
     screen = Screen(sys.stdout)
     file_plan.print_plan(screen, changes)
     where = "" if folder == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     screen.line(f"Next: {where}git init -q && {paths.SCRIPT} all && git add .")
+
+
+def _is_free(path: Path) -> bool:
+    """Return whether nothing is in a place, or an empty file."""
+    if path.is_file() and not path.is_symlink():
+        return path.stat().st_size == 0
+    return not path.exists()

@@ -27,21 +27,21 @@ def commands_page() -> str:
         "<!-- Generated from the tasks in build_pytorch/tasks/ by `invoke phase5`.",
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
-        "`invoke NAME [OPTIONS]` runs a command, `invoke --help NAME` explains its options.",
-        "`nox -s verify -- [OPTIONS]` is `invoke verify`, and",
-        '`nox -s "build(VARIANT)" -- [OPTIONS]` is `invoke build VARIANT`, with the same options.',
-        "A word in capitals has to be given. PACKAGES are patterns with commas between them:",
-        "ids, package names, `'sm90-*'`, a release, `all`, and states such as `failed`.",
+        "`invoke --help NAME` explains options. A word in capitals has to be given. PACKAGES are",
+        "patterns with commas between them: ids, package names, `'sm90-*'`, a release, `all`, and",
+        "states such as `failed`. `nox -s verify -- [OPTIONS]` is `invoke verify`, and",
+        '`nox -s "build(VARIANT)" -- [OPTIONS]` is `invoke build VARIANT`.',
         "",
-        "| command | what it does | options |",
-        "|---|---|---|",
     ]
+    last = ""
     for _, task in sorted(TASKS.items()):
         arguments = task.get_arguments(ignore_unknown_help=True)
         names = [task.name, *(it.names[0].upper() for it in arguments if it.positional)]
         options = ", ".join(f"`--{it.names[0]}`" for it in arguments if not it.positional)
         summary = " ".join((task.__doc__ or "").partition("\n\n")[0].split())
-        lines.append(f"| `{' '.join(names)}` | {summary} | {options} |")
-    lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
-    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+        said = "Options as above." if options and options == last else options
+        lines.append(f"- `{' '.join(names)}`: {summary} {said}".rstrip())
+        last = options
+    lines += ["", "## Exit codes", ""]
+    lines += [f"- {code}: {meaning}" for code, meaning in EXIT_CODES.items()]
     return digest.seal("\n".join(lines) + "\n")

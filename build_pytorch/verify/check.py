@@ -106,9 +106,8 @@ _PAGE: Final = """\
 <!-- Generated from build_pytorch/verify/checks.toml by `invoke phase5`.
      Digest of this file, with zeros in place of it: {placeholder} -->
 
-`invoke verify` runs all of them, `invoke verify --only NAME` a check or a category.
-`invoke verify --explain NAME` prints why a check matters and how to fix a finding. No check
-shows that a recipe builds.
+`invoke verify --only NAME` runs a check or a category, `invoke verify --explain NAME` prints
+why it matters and how to fix a finding. No check shows that a recipe builds.
 """
 
 
@@ -116,6 +115,6 @@ def reference_page() -> str:
     """Return the reference page of all checks, with its digest."""
     lines = [_PAGE.format(placeholder=digest.PLACEHOLDER)]
     for category, about in categories().items():
-        rows = [f"| `{check.id}` | {check.title} |" for check in chosen([category])]
-        lines += [f"## {category}\n\n{about}\n\n| check | what it requires |\n|---|---|", *rows, ""]
+        rows = [f"- `{check.id}`: {check.title}" for check in chosen([category])]
+        lines += [f"## {category}\n\n{about}\n", *rows, ""]
     return digest.seal("\n".join(lines).rstrip() + "\n")
