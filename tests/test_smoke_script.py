@@ -7,11 +7,11 @@ import gzip
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -415,57 +415,45 @@ def paired(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, version: st
         sys.modules.pop(name, None)
 
 
-# --- hangs: started before the first test, so that none waits ---
+# --- processes ---
+
+
+def test_a_function_in_a_process_of_its_own_returns_its_facts_or_how_it_ended(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    cases: list[tuple[Any, float, Any]] = [
+        (lambda: {"code": os.system("echo from a library")}, 60, {"code": 0}),  # noqa: S605
+        (lambda: os.kill(os.getpid(), signal.SIGUSR1), 60, "ended by SIGUSR1"),
+        (lambda: os._exit(7), 60, "ended with exit code 7"),
+        (lambda: int("no number"), 60, "ended with exit code 1"),
+        (lambda: time.sleep(100), 0.3, "still running when the time limit was reached"),
+    ]
+    for function, seconds, answer in cases:
+        assert script.in_process(function, time.monotonic() + seconds) == answer
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "from a library" in err
+    assert "ValueError: invalid literal" in err
+
 
 HANG = "open(os.environ['PIDS'], 'w').write(str(os.getpid())) and time.sleep(1000)"
-IMPORT_HANGS = f"import os, time\n{HANG}"
-HANGS = {
-    "import": (IMPORT_HANGS, 10),
-    "test": (f"{GOOD}\ndef randn(*shape):\n    {IMAGES} and {HANG}\n    raise OSError", 15),
-}
-"""Torches that hang, and the limit of the script in seconds."""
+HANGS = f"{GOOD}\ndef randn(*shape):\n    {IMAGES} and {HANG}\n    raise OSError"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def hangs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """Scripts that hang until their limit."""
-    started = {}
-    for name, (code, limit) in HANGS.items():
-        folder = tmp_path_factory.mktemp(f"hang-{name}")
-        fake_torch(folder, code)
-        started[name] = subprocess.Popen(
-            [sys.executable, str(SCRIPT), "--limit", str(limit)],
-            env={**os.environ, "PYTHONPATH": str(folder), "PIDS": str(folder / "pids")},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-    yield started
-    for process in started.values():
-        process.kill()
-        process.communicate()
-
-
-@pytest.mark.parametrize("name", HANGS)
-def test_a_hang_ends_at_the_limit_and_names_the_test(
-    hangs: dict[str, subprocess.Popen[str]], tmp_path_factory: pytest.TempPathFactory, name: str
-) -> None:
-    out, _ = hangs[name].communicate(timeout=60)
-    document = reported(subprocess.CompletedProcess([], hangs[name].returncode, out, ""))
+def test_a_hang_ends_at_the_limit_and_names_the_test(tmp_path: Path) -> None:
+    fake_torch(tmp_path, HANGS)
+    pids = tmp_path / "pids"
+    document = reported(
+        run(sys.executable, "--limit", "10", PYTHONPATH=str(tmp_path), PIDS=str(pids))
+    )
     still = "still running when the time limit was reached"
-    if name == "import":
-        assert document["torch"]["import_error"] == f"import torch: {still}"
-        assert document["cuda"]["reason"] == "not reached"
-    else:
-        said = {"cpu convolution": still, "cpu matmul fp32": "OSError", "cpu training": ""}
-        assert {test: messages(document)[test] for test in said} == said
-    pids = max(tmp_path_factory.getbasetemp().glob(f"hang-{name}*/pids"))
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pids.read_text()), 0)
+    said = {"cpu convolution": still, "cpu matmul fp32": "OSError", "cpu training": ""}
+    assert {test: messages(document)[test] for test in said} == said
+    assert not is_running(int(pids.read_text()))
 
 
 def test_a_kill_of_the_script_leaves_no_process_behind(tmp_path: Path) -> None:
-    fake_torch(tmp_path, HANGS["test"][0])
+    fake_torch(tmp_path, HANGS)
     pids = tmp_path / "pids"
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "PIDS": str(pids)}
     process = subprocess.Popen([sys.executable, str(SCRIPT)], env=env, stdout=subprocess.DEVNULL)
