@@ -78,7 +78,7 @@ def test_a_run_with_another_python_is_judged_kept_and_never_recorded(
     assert done.returncode == 1, done.stdout + done.stderr
     second, first = json.loads(done.stdout)["variants"]
     assert first.keys() == {
-        "release", "variant", "package", "outcome", "reasons", "notes", "fit", "cpu", "gpu",
+        "release", "variant", "package", "outcome", "reasons", "notes",
         "python", "output", "recorded", "report", "script",
     }  # fmt: skip
     assert (first["outcome"], second["outcome"]) == ("passed", "failed")

@@ -49,7 +49,6 @@ def test_every_variant_passes_on_the_machine_that_it_is_for_and_on_no_other_gpu(
     for each in matrix.variants:
         judgement = judge(report(right(each)), each)
         assert verdict(judgement) == ("passed", ()), each.id
-        assert (judgement.cpu, judgement.gpu) == ("passed", "passed" if each.gpu else "not run")
         for gpu in matrix.gpus.values() if each.cpu_key in {"avx2", "armv9"} else ():
             if each.gpu and gpu.capability != each.gpu.capability:
                 judgement = judge(report(right(each, gpu.capability)), each)
@@ -77,7 +76,6 @@ def test_each_test_must_have_passed(matrix: Matrix, name: str) -> None:
     judgement = judged(document, matrix, ID, **wanted)
     why = f"{name}: error 0.5, tolerance 1e-05; or so"
     assert verdict(judgement) == ("failed", (f"{why}; {test.meaning}" if test.meaning else why,))
-    assert getattr(judgement, "cpu" if name.startswith("cpu ") else "gpu") == "failed"
     # It says nothing about other packages.
     others = {name: version for name, version in versions.items() if name not in wanted}
     is_of_torch = not test.companion
@@ -110,20 +108,21 @@ def test_a_report_needs_the_tests_that_it_declares_and_no_others(matrix: Matrix)
 
 
 SKIPS = [
-    ("sm86-avx2", "matmul fp8", {}, "passed"),
-    ("sm89-avx2", "matmul fp8", {}, "failed"),
-    (ID, "grouped matmul bf16", {"version": "2.8.0"}, "passed"),
-    (ID, "grouped matmul bf16", {"version": "2.10.0a0+git1"}, "failed"),
-    (ID, "solve magma", {"magma": False}, "passed"),
-    (ID, "solve magma", {"magma": True}, "failed"),
+    ("sm86-avx2", "matmul fp8", {}, False),
+    ("sm89-avx2", "matmul fp8", {}, True),
+    (ID, "grouped matmul bf16", {"version": "2.8.0"}, False),
+    (ID, "grouped matmul bf16", {"version": "2.10.0a0+git1"}, True),
+    (ID, "solve magma", {"magma": False}, False),
+    (ID, "solve magma", {"magma": True}, True),
 ]
 
 
 def test_a_test_may_be_skipped_where_the_facts_allow_it(matrix: Matrix) -> None:
-    for id_, test, torch, gpu in SKIPS:
+    for id_, test, torch, is_bad in SKIPS:
         document = change(right(variant(matrix, id_)), f"cuda {test}", outcome="skipped")
         document["torch"].update(torch)
-        assert judged(document, matrix, id_).gpu == gpu, (test, torch)
+        reasons = judged(document, matrix, id_).reasons
+        assert any(r.startswith(f"cuda {test}: ") for r in reasons) is is_bad, (test, torch)
 
 
 def test_the_numbers_of_a_result_count(matrix: Matrix) -> None:
@@ -241,23 +240,17 @@ def test_another_torch_fails_even_if_all_its_tests_pass(matrix: Matrix) -> None:
 
 def test_on_another_gpu_a_variant_never_passes(matrix: Matrix) -> None:
     lost, other = "no kernel image is available", "is for 12.0 and does not run on NVIDIA GPU (9.0)"
-    for id_, gpu, fails, outcome, reason, halves in (
-        ("sm80-avx2", "8.9", "", "compatible", "ran on NVIDIA GPU (8.9); it is for 8.0",
-         ("compatible", "passed", "passed")),
-        ("sm80-avx2", "8.9", "cuda training", "failed", f"cuda training: {lost}",
-         ("compatible", "passed", "failed")),
-        ("sm120-avx2", "9.0", "", "skipped", other, (None, "passed", "not run")),
-        ("sm120-avx2", "9.0", "cuda training", "skipped", other, (None, "passed", "not run")),
-        ("sm120-avx2", "9.0", "cpu solve", "failed", f"cpu solve: {lost}",
-         (None, "failed", "not run")),
-    ):  # fmt: skip
+    for id_, gpu, fails, outcome, reason in (
+        ("sm80-avx2", "8.9", "", "compatible", "ran on NVIDIA GPU (8.9); it is for 8.0"),
+        ("sm80-avx2", "8.9", "cuda training", "failed", f"cuda training: {lost}"),
+        ("sm120-avx2", "9.0", "", "skipped", other),
+        ("sm120-avx2", "9.0", "cuda training", "skipped", other),
+        ("sm120-avx2", "9.0", "cpu solve", "failed", f"cpu solve: {lost}"),
+    ):
         document = right(variant(matrix, id_), gpu)
         if fails:
             change(document, fails, outcome="failed", error=None, message=lost)
-        judgement = judged(document, matrix, id_)
-        assert judgement.outcome == outcome
-        assert judgement.reasons[0].startswith(reason)
-        assert (judgement.fit, judgement.cpu, judgement.gpu) == halves
+        assert verdict(judged(document, matrix, id_)) == (outcome, (reason,))
 
 
 def test_the_gpu_that_device_names_decides(matrix: Matrix) -> None:
@@ -288,7 +281,7 @@ def test_without_a_usable_gpu_a_variant_is_skipped_with_the_reason(matrix: Matri
         without_gpu(document, why)["driver"].update(driver)
         judgement = judged(document, matrix)
         assert verdict(judgement) == ("skipped", (says,))
-        assert (judgement.cpu, judgement.gpu, judgement.notes) == ("passed", "not run", ())
+        assert judgement.notes == ()
 
 
 def test_a_cpu_without_the_isa_cannot_run_a_variant(matrix: Matrix) -> None:
@@ -337,7 +330,6 @@ def test_a_recorded_wheel_is_not_a_variant_though_its_tests_passed(matrix: Matri
         judgement = judged(raw(name), matrix, id_)
         wrong = [f"is PyTorch {version}, not 2.10.0", f"is for Python {python}, not 3.13"]
         assert verdict(judgement) == ("failed", (*wrong, *more))
-        assert judgement.cpu == "passed"
 
 
 @pytest.mark.parametrize("name", ["h200", "h200-format-2", "h200-all-tests", "h200-companions"])

@@ -168,18 +168,11 @@ def parse(text: str) -> SmokeRun:
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
-    """The outcome of one variant. Only `passed` is evidence for it.
-
-    `fit` is how the tested GPU fits the variant, `cpu` and `gpu` are the outcomes of the tests on
-    each of the two.
-    """
+    """The outcome of one variant. Only `passed` is evidence for it."""
 
     outcome: Outcome
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    fit: Literal["exact", "compatible"] | None = None
-    cpu: Literal["passed", "failed", "not run"] = "not run"
-    gpu: Literal["passed", "failed", "not run"] = "not run"
 
 
 def judge(
@@ -197,41 +190,22 @@ def judge(
     if variant.gpu and report.gpu:
         fit = compatibility.runs_on(variant.gpu.capability, report.gpu.capability)
     tests = [test for test in report.declared if test.companion in {"", *companions}]
-    wrong = list(_wrong_facts(report, variant))
+    reasons = list(_wrong_facts(report, variant))
     for name, version in companions.items():  # the script compares the versions
         found = report.companions.get(name)
         if found is None or found.expected != version:
-            wrong.append(f"the script was not told to test {name} {version}")
-    bad_cpu = [*_wrong_code(report, variant), *_bad_tests(report, tests, "cpu")]
-    bad_gpu = list(_bad_tests(report, tests, "cuda")) if fit else []
+            reasons.append(f"the script was not told to test {name} {version}")
+    reasons += [*_wrong_code(report, variant), *_bad_tests(report, tests, "cpu")]
+    if fit:
+        reasons += _bad_tests(report, tests, "cuda")
     if variant.gpu and report.cuda.crashed:
-        bad_gpu.append(f"CUDA does not start: {report.cuda.reason}")
-    outcome: Outcome = "failed"
-    reasons = [*wrong, *bad_cpu, *bad_gpu]
-    if not reasons:
-        outcome, *reasons = _by_gpu(report, variant, fit)
-    return Judgement(
-        outcome=outcome,
-        reasons=tuple(reasons),
-        notes=tuple(_notes(report, variant, tests)),
-        fit=fit,
-        cpu="failed" if bad_cpu else "passed",
-        gpu="failed" if bad_gpu else "passed" if fit else "not run",
-    )
-
-
-def _by_gpu(
-    report: SmokeReport, variant: Variant, fit: Literal["exact", "compatible"] | None
-) -> tuple[Outcome, *tuple[str, ...]]:
-    """Return outcome and reasons of a report without faults: they depend on the GPU alone."""
-    if variant.gpu is None or fit == "exact":
-        return ("passed",)
-    if report.gpu is None:
-        return "skipped", _no_gpu(report, variant)
-    wanted, here = variant.gpu.capability, f"{report.gpu.name} ({report.gpu.capability})"
-    if fit == "compatible":
-        return "compatible", f"ran on {here}; it is for {wanted}"
-    return "skipped", f"is for {wanted} and does not run on {here}"
+        reasons.append(f"CUDA does not start: {report.cuda.reason}")
+    outcome: Outcome = "failed" if reasons else "passed"
+    if variant.gpu and not reasons and fit != "exact":
+        outcome = fit or "skipped"
+        reasons = [_gpu_reason(report, variant, variant.gpu.capability, fit)]
+    notes = tuple(_notes(report, variant, tests))
+    return Judgement(outcome=outcome, reasons=tuple(reasons), notes=notes)
 
 
 def cpu_mismatch(variant: Variant, machine: str, flags: Sequence[str]) -> str:
@@ -332,8 +306,13 @@ def _may_skip(report: SmokeReport, test: DeclaredTest) -> bool:
     return (test.magma and not torch.magma) or bool(test.optional)
 
 
-def _no_gpu(report: SmokeReport, variant: Variant) -> str:
-    """Return why the CUDA tests could not run."""
+def _gpu_reason(report: SmokeReport, variant: Variant, wanted: str, fit: str | None) -> str:
+    """Return why a report without faults is none of a GPU of the `wanted` capability."""
+    if report.gpu:
+        here = f"{report.gpu.name} ({report.gpu.capability})"
+        if fit:
+            return f"ran on {here}; it is for {wanted}"
+        return f"is for {wanted} and does not run on {here}"
     driver, cuda, reason = report.driver, variant.release.cuda, report.cuda.reason
     if driver.version is None and driver.libcuda_problem:
         return "no NVIDIA GPU here, so CUDA was not tested"
