@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from msgspec import Struct, structs
 
@@ -87,22 +87,17 @@ def smoke_test(package: Package, settings: SmokeSettings) -> tuple[SmokeCase, Sm
     Raises BuildPytorchError if --python or --device name what is not there, WriteError if the
     report cannot be saved.
     """
-
-    def not_tested(
-        outcome: Literal["skipped", "not run"], reason: str
-    ) -> tuple[SmokeCase, SmokeReport | None]:
-        return case_of(package, Judgement(outcome=outcome, reasons=(reason,))), None
-
     try:
         python, env, built = tested_python(package, settings)
         mismatch = cpu_mismatch(package.variant, platform.machine(), script.cpu_facts()["flags"])
         if mismatch:  # not started: it would crash with SIGILL
-            return not_tested("skipped", mismatch)
+            return case_of(package, Judgement(outcome="skipped", reasons=(mismatch,))), None
         ran = run_script(python, env, settings, companions_of(package))
     except ToolError as error:
         if settings.python:
             raise
-        return not_tested("not run", str(error))  # others can still be tested
+        # others can still be tested
+        return case_of(package, Judgement(outcome="not run", reasons=(str(error),))), None
     found = ran.report
     if settings.python and found and "No module named 'torch'" in found.torch.import_error:
         reason = "has no torch; name a Python that has it"
