@@ -60,13 +60,15 @@ def check_size(target: Target, size: int, largest: dict[str, int]) -> Iterator[I
     limit = (budget.gpu if variant.gpu else budget.cpu) if budget else None
     listing = ", ".join(f"{name} {held / _GIB:.1f}" for name, held in largest.items())
     found = f"{size / _GIB:.1f} GiB; the largest: {listing}"
+    fix = ""
     if limit is not None and size > limit * _GIB:
         expected = f"at most {limit} GiB (closure_gib in matrix.toml)"
-        yield InspectionFinding("error", _SUBJECT, found, expected)
-    if before and size > before * _GROWTH:
+    elif before and size > before * _GROWTH:
         expected = f"at most 10 % more than the last build, which had {before / _GIB:.1f} GiB"
         fix = f"look at the overlays in the recipe; if it is meant, delete {report}"
-        yield InspectionFinding("error", _SUBJECT, found, expected, fix)
+    else:
+        return
+    yield InspectionFinding("error", _SUBJECT, found, expected, fix)
 
 
 def check_names(package: Package, names: list[str]) -> Iterator[InspectionFinding]:

@@ -95,7 +95,8 @@ def check_device_code(target: Target, figures: dict[str, Any]) -> Iterator[Inspe
         for each in held:
             sizes.update(each.images)
         sizes["host"] = elf.size - sizes.total()
-        figures["sizes"][path.name] = dict(sorted(sizes.items()))
+        by_name = sorted(sizes.items(), key=lambda item: (len(item[0]), item))
+        figures["sizes"][path.name] = dict(by_name)
         if held and path.parent == target.folder:
             holding[path.name] = held
         if expected is None and (held or "cuda" in path.name):
