@@ -27,11 +27,9 @@ from build_pytorch.sources.github import NightlyCommit
 from build_pytorch.sources.planned_change import plan_files
 from build_pytorch.sources.release_move import (
     Move,
-    NewVersions,
     left_to_do,
     moved_matrix,
     moved_values,
-    new_versions,
     pin_of,
 )
 from build_pytorch.tasks.bump import bump as task
@@ -49,9 +47,8 @@ class Moved:
     def __init__(
         self, text: str, name: str, *, beside: str = "", assume: str = "", **wanted: Any
     ) -> None:
-        versions = NewVersions(**wanted) if "commit" in wanted else new_versions(**wanted)
         self.old = matrix_reader.parse(text)
-        move = Move(matrix=self.old, name=name, wanted=versions, beside=beside)
+        move = Move(matrix=self.old, name=name, beside=beside, **wanted)
         key, pin = pin_of(move, assume)
         self.values = moved_values(move, key, pin)
         self.new = moved_matrix(move, self.values, key, pin)

@@ -6,6 +6,7 @@ import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ONE, Project, error_line, needs_nix
@@ -165,9 +166,8 @@ def test_what_a_pin_contains_is_required() -> None:
 # --- a release of a pin that has its PyTorch ---
 
 
-def moved(matrix: Matrix, beside: str = "", **wanted: str) -> Matrix:
-    versions = release_move.new_versions(**wanted)
-    move = release_move.Move(matrix=matrix, name="cuda13_0", wanted=versions, beside=beside)
+def moved(matrix: Matrix, beside: str = "", **wanted: Any) -> Matrix:
+    move = release_move.Move(matrix=matrix, name="cuda13_0", beside=beside, **wanted)
     key, pin = release_move.pin_of(move)
     return release_move.moved_matrix(move, release_move.moved_values(move, key, pin), key, pin)
 

@@ -10,13 +10,12 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct, structs
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.versions import is_revision, numbers
+from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix import (
-    field_types,
     known_hardware,
     matrix_editor,
     matrix_reader,
@@ -46,41 +45,37 @@ _LEFT_OUT: Final = "none"
 """In place of the table of a companion that a release would inherit."""
 
 
-class NewVersions(Struct, frozen=True, kw_only=True):
-    """The versions to move to. What is None stays as it is."""
-
-    torch: field_types.Version | None = None
-    nixpkgs: str | None = None  #: a revision, or the key of a pin
-    cuda: field_types.CudaVersion | None = None
-    python: field_types.Python3 | None = None
-    commit: NightlyCommit | None = None  #: the new source of a nightly
-
-
-def new_versions(**versions: str) -> NewVersions:
-    """Return the versions that are not empty. Raises BuildPytorchError for a malformed one."""
-    given = {name: version for name, version in versions.items() if version}
-    for (name, *_), what in misfits(given, NewVersions):
-        raise BuildPytorchError(f"--{name}: {what}")
-    return msgspec.convert(given, NewVersions)
-
-
 class Move(Struct, frozen=True, kw_only=True):
-    """A release that moves; with `beside`, the name of a new release that is like it."""
+    """A release that moves to other versions; what is empty stays as it is.
+
+    With `beside`, a new release of that name moves, which is like it.
+    """
 
     matrix: Matrix
     name: str
-    wanted: NewVersions
     beside: str = ""
+    torch: str = ""
+    nixpkgs: str = ""  #: a revision, or the key of a pin
+    cuda: str = ""
+    python: str = ""
+    commit: NightlyCommit | None = None  #: the new source of a nightly
 
     def __post_init__(self) -> None:
-        """Raise BuildPytorchError for a CUDA without GPUs, or a name that is wrong or in use."""
-        if self.wanted.cuda and self.old.cuda is None:
-            raise BuildPytorchError(f"--cuda: release {self.name} has no CUDA")
-        for _, what in misfits(self.beside, field_types.Key) if self.beside else ():
-            raise BuildPytorchError(f"name of the release: {what}")
+        """Raise BuildPytorchError for a malformed value, a name in use, a CUDA without GPUs."""
+        forms = {
+            "torch": ft.Version,
+            "cuda": ft.CudaVersion,
+            "python": ft.Python3,
+            "beside": ft.Key,
+        }
+        for field, form in forms.items():
+            for _, what in misfits(getattr(self, field), form) if getattr(self, field) else ():
+                raise BuildPytorchError(f"--{field.replace('beside', 'as')}: {what}")
         if self.beside in self.matrix.releases:
             what = f'release "{self.beside}" exists already'
-            raise BuildPytorchError(f"{what}; choose another name")
+            raise BuildPytorchError(f"--as: {what}; choose another name")
+        if self.cuda and self.old.cuda is None:
+            raise BuildPytorchError(f"--cuda: release {self.name} has no CUDA")
 
     @property
     def old(self) -> Release:
@@ -88,14 +83,9 @@ class Move(Struct, frozen=True, kw_only=True):
         return self.matrix.releases[self.name]
 
     @property
-    def cuda(self) -> str:
+    def new_cuda(self) -> str:
         """The version of CUDA after the move; empty without CUDA."""
-        return self.wanted.cuda or (self.old.cuda.version if self.old.cuda else "")
-
-    @property
-    def python(self) -> str:
-        """The version of Python after the move."""
-        return self.wanted.python or self.old.python.version
+        return self.cuda or (self.old.cuda.version if self.old.cuda else "")
 
 
 # --- the pin ---
@@ -133,9 +123,9 @@ def _target_pin(move: Move) -> tuple[str, Pin]:
 
     A new revision has no facts; it replaces that of a pin that only this release uses.
     """
-    rev, own = move.wanted.nixpkgs, move.old.nixpkgs.pin
+    rev, own = move.nixpkgs, move.old.nixpkgs.pin
     pins = pin_facts.known_pins(move.matrix)
-    if rev is None:
+    if not rev:
         key = _fitting_pin(move, pins)
         return key, pins[key]
     for key, pin in pins.items():
@@ -157,13 +147,13 @@ def _target_pin(move: Move) -> tuple[str, Pin]:
 def _fitting_pin(move: Move, pins: dict[str, Pin]) -> str:
     """Return the key of the best pin with the CUDA: first one with the PyTorch, if it is built."""
     own, torch = move.old.nixpkgs.pin, move.old.torch
-    version = move.wanted.torch or torch.version
+    version = move.torch or torch.version
 
     def order(key: str) -> tuple[bool, bool, tuple[int, ...], bool]:
         is_native = torch.is_of_pin and pins[key].torch == version
         return is_native, key == own, numbers(pins[key].torch), key in move.matrix.pins
 
-    fitting = [key for key, pin in pins.items() if move.cuda in {"", *pin.cuda.values()}]
+    fitting = [key for key, pin in pins.items() if move.new_cuda in {"", *pin.cuda.values()}]
     return max(fitting, key=order, default=own)
 
 
@@ -171,12 +161,13 @@ def _lacking(move: Move, pin: Pin) -> str:
     """Return what the release needs and its pin is not known to have, with what it has."""
     if not pin_facts.is_known(pin):
         return f"anything: nobody evaluated {pin.rev}"
-    if move.cuda not in {"", *pin.cuda.values()}:
-        return f"CUDA {move.cuda}: {listed(dict.fromkeys(pin.cuda.values())) or 'none'}"
+    if move.new_cuda not in {"", *pin.cuda.values()}:
+        return f"CUDA {move.new_cuda}: {listed(dict.fromkeys(pin.cuda.values())) or 'none'}"
     pythons = {pin.python, *(pin.facts.pythons if pin.facts else ())}
     if pin.rev == move.matrix.pins[move.old.nixpkgs.pin].rev:  # it has that of the release
         pythons.add(move.old.python.version)
-    return "" if move.python in pythons else f"Python {move.python}: {listed(sorted(pythons))}"
+    python = move.python or move.old.python.version
+    return "" if python in pythons else f"Python {python}: {listed(sorted(pythons))}"
 
 
 # --- a function for each axis ---
@@ -187,14 +178,16 @@ def moved_values(move: Move, key: str, pin: Pin) -> dict[str, Values]:
 
     Raises BuildPytorchError for a PyTorch that is broken on the CUDA.
     """
-    torch, commit = move.old.torch, move.wanted.commit
-    version = move.wanted.torch or (pin.torch if torch.is_of_pin else torch.version)
-    is_new_python = move.python != move.old.python.version
+    torch, commit = move.old.torch, move.commit
+    version = move.torch or (pin.torch if torch.is_of_pin else torch.version)
+    version = commit.version if commit else version
+    is_new_python = move.python not in {"", move.old.python.version}
     by_reason: dict[str, Values] = {
         f"nixpkgs {pin.rev}": _of_pin(move, key, pin),
-        f"PyTorch {version}": {} if commit else _of_torch(move, version, pin),
-        f"PyTorch {commit and commit.version}": _of_commit(torch, commit) if commit else {},
-        f"CUDA {move.cuda}": _of_cuda(move, key, pin),
+        f"PyTorch {version}": (
+            _of_commit(torch, commit) if commit else _of_torch(move, version, pin)
+        ),
+        f"CUDA {move.new_cuda}": _of_cuda(move, key, pin),
         f"Python {move.python}": {("python", "version"): move.python} if is_new_python else {},
     }
     return {reason: values for reason, values in by_reason.items() if values}
@@ -216,7 +209,7 @@ def _of_torch(move: Move, version: str, pin: Pin) -> Values:
 
     A companion without a known version is left out.
     """
-    torch, is_asked = move.old.torch, move.wanted.torch or move.wanted.nixpkgs
+    torch, is_asked = move.old.torch, move.torch or move.nixpkgs
     is_of_pin = version == pin.torch and bool(torch.is_of_pin or is_asked)
     if (version, is_of_pin) == (torch.version, torch.is_of_pin):
         return {}
@@ -256,7 +249,7 @@ def _of_commit(torch: TorchSource, commit: NightlyCommit) -> Values:
 
 def _of_cuda(move: Move, key: str, pin: Pin) -> Values:
     """The CUDA, the package set of the pin that has it, and its oldest driver."""
-    old, version = move.old.cuda, move.cuda
+    old, version = move.old.cuda, move.new_cuda
     if old is None:
         return {}
     sets = [name for name, each in pin.cuda.items() if each == version]
@@ -324,7 +317,7 @@ def _beside(text: str, move: Move, values: Values) -> str:
 
 def _groups(move: Move) -> list[dict[str, Any]]:
     """Return the groups of a new release; none if its CUDA compiles for all that it inherits."""
-    cuda = move.old.cuda and structs.replace(move.old.cuda, version=move.cuda)
+    cuda = move.old.cuda and structs.replace(move.old.cuda, version=move.new_cuda)
     fitting = {key for key, gpu in move.matrix.gpus.items() if compiles(cuda, gpu)}
     if all(fitting.issuperset(group.gpu) for group in move.old.group):
         return []

@@ -81,13 +81,11 @@ def _move(
     matrix: Matrix, release: str, versions: dict[str, str], nightly: str | bool, beside: str
 ) -> Move:
     """Return the move that the options describe. Raises BuildPytorchError for what cannot be."""
-    from msgspec import structs
-
     from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.base.versions import NEWEST
     from build_pytorch.matrix.selection import only_release
     from build_pytorch.sources import github
-    from build_pytorch.sources.release_move import Move, new_versions
+    from build_pytorch.sources.release_move import Move
 
     if not (nightly or any(versions.values())):
         words = "--torch VERSION, --nixpkgs REV, --cuda VERSION, --python VERSION or --nightly"
@@ -103,9 +101,8 @@ def _move(
         raise BuildPytorchError(f"--nightly: {what}; nightlies: {', '.join(nightlies)}")
     if (branch := versions["nixpkgs"]) in github.FLOX_BRANCHES and branch not in matrix.pins:
         versions["nixpkgs"] = github.head("flox/nixpkgs", branch).sha
-    wanted = new_versions(**versions)
+    commit = None
     if nightly:
         word = NEWEST if nightly is True else str(nightly)
         commit = github.nightly_commit(matrix.releases[name].torch, word)
-        wanted = structs.replace(wanted, commit=commit)
-    return Move(matrix=matrix, name=name, wanted=wanted, beside=beside)
+    return Move(matrix=matrix, name=name, beside=beside, commit=commit, **versions)
