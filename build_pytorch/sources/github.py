@@ -77,12 +77,8 @@ def ask(path: str, kind: type[_Answer], seconds: float = _SECONDS) -> _Answer | 
     if answer.status_code in _MISSING:
         return None
     if not answer.ok:
-        limit = "GitHub accepts 60 requests an hour, and 5000 with a token in GITHUB_TOKEN"
-        is_limit = answer.status_code in {
-            requests.codes.forbidden,
-            requests.codes.too_many_requests,
-        }
-        hint = f"; {limit}" if is_limit else ""
+        limit = "; GitHub accepts 60 requests an hour, and 5000 with a token in GITHUB_TOKEN"
+        hint = limit if answer.status_code in _OVER_LIMIT else ""
         raise ToolError(f"{base} answered {answer.status_code}: {path}{hint}")
     try:
         return msgspec.convert(foreign_json.decode(data), kind)
