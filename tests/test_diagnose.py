@@ -396,18 +396,19 @@ def hostile(number: int) -> bytes:
         b"\x1b]0;title %d",
         b'@nix {"action":"msg","msg":"error: %d"}\n',
         b"x%d> error: boom\n",
+        b'@nix {"action":"start","id":%d,"type":105,"fields":["/nix/store/x.drv",""]}\n',
     )
-    return lines[number % 8] % number
+    return lines[number % len(lines)] % number
 
 
 def test_a_hostile_log_is_read_fast(tmp_path: Path, matrix: Matrix) -> None:
-    """One of 100 MB takes 12 s and 46 MiB of memory; here it has 4 MB."""
+    """One of 100 MB takes 25 s on a busy machine and 55 MiB of memory; here it has 4 MB."""
     log = tmp_path / "x.log"
     log.write_bytes(b"".join(map(hostile, range(160_000))))
     begin = time.process_time()
     found = diagnose_file(str(log), matrix.packages, None)
     assert time.process_time() - begin < 2.5
-    assert (found.lines, found.variant) == (140_000, None)
+    assert (found.lines, found.variant) == (160_000 * 8 // 9, None)
 
 
 def test_a_log_without_a_line_break_is_read_in_constant_memory(

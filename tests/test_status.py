@@ -8,7 +8,6 @@ import pty
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -216,28 +215,6 @@ def test_a_log_is_shown_in_a_pager_on_a_terminal(fleet: Project) -> None:
     assert b"paged:the only line" in os.read(ours, 1 << 16)
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "smoke", "evidence"),
-    [
-        ([], "-", "no smoke test or inspection passed yet"),
-        (["failed"], "failed", "its smoke test failed: see its report"),
-        (["passed", "failed"], "failed", "its smoke test failed: see its report"),
-        (["compatible"], "compatible", "it ran only on a GPU of another architecture"),
-        (["skipped"], "skipped", "no smoke test or inspection passed yet"),
-        (["failed", "passed"], "passed", ""),
-        (["passed", "skipped"], "passed", ""),
-    ],
-)
-def test_the_last_verdict_counts_and_no_verdict_takes_none_back(
-    checkout: Checkout, outcomes: list[ledger.TestOutcome], smoke: str, evidence: str
-) -> None:
-    output = checkout.built(checkout.package("cpu-avx2"), checkout.store)
-    for outcome in outcomes:
-        checkout.tested(checkout.package("cpu-avx2"), output, by="smoke", outcome=outcome)
-    state = checkout.state("cpu-avx2")
-    assert (state.built, state.steps.tested, state.missing_evidence) == ("yes", smoke, evidence)
-
-
 def test_a_result_is_of_the_recipe_that_the_ledger_names(checkout: Checkout) -> None:
     package = checkout.package("cpu-avx2")
     output = checkout.built(package, checkout.store)
@@ -269,31 +246,6 @@ def test_a_ledger_that_is_no_regular_file_is_an_error_and_does_not_block(tmp_pat
     os.mkfifo(book)
     with pytest.raises(WriteError, match="not a regular file"):
         ledger.read(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_ledger_of_any_size_is_read_in_a_stream(project: Project) -> None:
-    """250,000 lines, 128 MiB: nothing is lost, and `status` takes at most 6 s."""
-    path = project.root / ".build-pytorch/ledger.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    names = [variant.short_id for variant in matrix_reader.load(project.root).variants]
-    line = (
-        '{{"event":"{}","at":"2026-11-20T12:00:00+00:00","release":"cuda13_0","digest":"x",'
-        '"variant":"{}","attempt":"x-{}","seconds":7200,{}}}\n'
-    )
-    with path.open("w") as file:
-        for number in range(125_000):
-            name, text = names[number % len(names)], f'"derivation":"{"x" * 160}"'
-            file.write(line.format("started", name, number, f'"backend":"nix",{text}'))
-            file.write(line.format("ended", name, number, f'"outcome":"failed",{text}'))
-        file.write("x" * (65 << 20) + "\n")
-        file.write(line.format("ended", name, number, '"outcome":"stopped"'))
-    start = time.process_time()
-    document = json.loads(project.invoke("status", "--json").stdout)
-    assert time.process_time() - start < 6
-    assert document["skipped"] == 1
-    built = [row["steps"]["built"] for row in document["packages"]]
-    assert (built.count("failed"), built.count("stopped")) == (len(names) - 1, 1)
 
 
 def test_a_published_result_counts_where_it_is_not_here(checkout: Checkout) -> None:

@@ -16,7 +16,6 @@ from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.tables import environment_of
 from build_pytorch.nix import store
 from build_pytorch.nix.derivations import Derivation
-from build_pytorch.nix.log_format import with_json_log
 from build_pytorch.nix.store import NixSettings, valid_paths
 from build_pytorch.results import artefacts, evidence
 
@@ -127,7 +126,7 @@ class BuildBackend:
         argv += ["--builders", builders] if builders else []
         if step.action is BuildAction.REMOTE and package.platform in self.host.systems:
             argv += ["--max-jobs", "0"]
-        return BuildCommand(with_json_log(argv))
+        return BuildCommand(argv)
 
     def outputs(self, step: Step, began: float) -> tuple[str, ...]:
         """Return the store paths of a step whose program succeeded; its result link protects them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +23,9 @@ _DOWNLOADS: Final = {100, 101, 108}
 """Copy of a path, download of a file, fetch of a path from a cache."""
 
 
+_MOST: Final = 10_000  #: derivations that build at once
+
+
 class LogLine(msgspec.Struct, frozen=True):
     """One line of a build log."""
 
@@ -40,11 +43,6 @@ class _Record(msgspec.Struct):
     fields: list[Any] = []
     msg: str = ""
     text: str = ""
-
-
-def with_json_log(argv: Sequence[str]) -> list[str]:
-    """Return a Nix command that writes the log that `NixLogReader` reads."""
-    return [*argv, "--log-format", "internal-json"]
 
 
 class NixLogReader:
@@ -72,6 +70,8 @@ class NixLogReader:
             case "result" if record.type in _LOG_LINES and fields:
                 yield LogLine(self._building.get(record.id, ""), plain_text(_text(fields[0])))
             case "start" if record.type == _BUILD and fields:
+                if len(self._building) >= _MOST:  # a log that is made up
+                    self._building.clear()
                 self._building[record.id] = _text(fields[0])
                 where = _text(fields[1]) if len(fields) > 1 else ""
                 yield LogLine(_text(fields[0]), "", began=True, where=where)

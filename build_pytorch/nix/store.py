@@ -113,8 +113,12 @@ def missing_paths(derivations: Sequence[str]) -> MissingPaths | None:
 
 
 def build_argv(recipe: str, link: str, cores: int) -> list[str]:
-    """Return the command that builds a recipe; both paths are relative to its folder."""
-    return [NIX_BUILD, recipe, "--out-link", link, "--cores", str(cores)]
+    """Return the command that builds a recipe, with the log that `NixLogReader` reads.
+
+    Both paths are relative to its folder.
+    """
+    argv = [NIX_BUILD, recipe, "--out-link", link, "--cores", str(cores)]
+    return [*argv, "--log-format", "internal-json"]
 
 
 def evaluate_argv(expression: str) -> list[str]:

@@ -5,6 +5,7 @@ Whether a package is built, and whether its build would fail again, is decided h
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -237,9 +238,7 @@ def moment(text: str) -> datetime | None:
 def _is_alive(started: Event) -> bool:
     """Whether the process that an attempt names runs here, and ran when the attempt began."""
     named, since = re.fullmatch(r"[\dT.]+-(\d{1,9})-\d+", started.attempt), moment(started.at)
-    if not (named and since and started.host in {"", HOST}):
-        return False
-    try:
-        return psutil.Process(int(named[1])).create_time() <= since.timestamp() + 2
-    except (psutil.Error, OverflowError, ValueError):
-        return False
+    if named and since and started.host in {"", HOST}:
+        with contextlib.suppress(psutil.Error, OverflowError, ValueError):
+            return psutil.Process(int(named[1])).create_time() <= since.timestamp() + 2
+    return False
