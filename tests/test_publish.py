@@ -15,7 +15,8 @@ from world import World
 
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import select_packages
-from build_pytorch.publish.publication import Publishing, decide, this_system
+from build_pytorch.nix.store import this_system
+from build_pytorch.publish.publication import Publishing, decide
 from build_pytorch.results import ledger
 from build_pytorch.results.package_state import PackageState
 

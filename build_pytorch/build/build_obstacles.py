@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import platform
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
@@ -71,7 +70,7 @@ def wrong_cpu(variant: Variant) -> str:
     Empty as well for another platform, which Nix emulates here, and for a CPU of unknown flags.
     """
     model, flags = _cpu()
-    is_native = variant.cpu.platform == f"{platform.machine()}-{platform.system().lower()}"
+    is_native = variant.cpu.platform == store.this_system()
     missing = missing_cpu_flags(variant.cpu, flags) if flags and is_native else ()
     if not missing:
         return ""

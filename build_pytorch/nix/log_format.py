@@ -53,13 +53,10 @@ class NixLogReader:
         self._building: dict[int, str] = {}
 
     def read(self, line: bytes) -> Iterator[LogLine]:
-        """Yield the log lines of one line of output.
+        """Yield the log lines of a line that begins with `@nix `.
 
-        Other output, also a record that is damaged, is passed on as text of Nix itself.
+        A record that is damaged is passed on as text of Nix itself.
         """
-        if not line.startswith(b"@nix "):
-            yield LogLine("", plain_text(line.decode("utf-8", errors="replace")))
-            return
         try:
             record = self._decoder.decode(line[5:])
         except (msgspec.DecodeError, RecursionError, ValueError):

@@ -29,6 +29,11 @@ def folder() -> Path:
     return Path(os.environ.get("NIX_STORE_DIR", "/nix/store"))
 
 
+def this_system() -> str:
+    """Return the platform of this machine, such as `x86_64-linux`."""
+    return f"{platform.machine()}-{platform.system().lower()}"
+
+
 class NixSettings(msgspec.Struct, frozen=True):
     """Settings of the Nix installed here: what this machine can build."""
 
@@ -47,7 +52,7 @@ def settings() -> NixSettings:
     Raises ToolError if Nix fails.
     """
     if not process.which(NIX):
-        return NixSettings((f"{platform.machine()}-{platform.system().lower()}",), None)
+        return NixSettings((this_system(),), None)
     answer = process.capture([*_NIX_COMMAND, "config", "show", "--json"], check=False)
     if answer.code:  # Nix before 2.20
         answer = process.capture([*_NIX_COMMAND, "show-config", "--json"])

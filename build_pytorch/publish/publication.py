@@ -7,7 +7,6 @@ in: its message is shown.
 from __future__ import annotations
 
 import contextlib
-import platform
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ _TAIL: Final = 10  #: lines of the output that are shown of a failure
 
 
 class Publishing(Struct, frozen=True, kw_only=True):
-    """How to publish. Flox publishes for the platform of this machine unless it is told another."""
+    """How to publish. Without `system` Flox writes the platform of this machine into a package."""
 
     organization: str = ""  #: empty: the user's own account
     system: str = ""
@@ -41,11 +40,6 @@ class Publication(Struct, frozen=True, kw_only=True):
     variant: str  #: id of the package
     action: Literal["publish", "published", "already", "refused", "failed"]
     reason: str
-
-
-def this_system() -> str:
-    """Return the platform of this machine, which Flox writes into what it publishes."""
-    return f"{platform.machine()}-{platform.system().lower()}"
 
 
 def decide(
@@ -81,8 +75,8 @@ def _obstacle(state: PackageState, system: str, closure: Sequence[str]) -> str:
     if checkout := derivations.local_checkout(package.variant):
         fix = f"unset {CUDA_PACKAGES_VARIABLE} and {build}"
         return f"its CUDA packages come from {checkout}, which nobody else has; {fix}"
-    if package.platform not in {this_system(), system}:
-        here = f"is for {package.platform}, and Flox here publishes for {this_system()}"
+    if package.platform not in {store.this_system(), system}:
+        here = f"is for {package.platform}, and Flox here publishes for {store.this_system()}"
         return f"{here}; publish it there, or with --system {package.platform}"
     names = [Path(path).name.partition("-")[2] for path in closure]
     if package is not package.variant:
@@ -129,7 +123,7 @@ def _run_flox(
     argv = ["flox", "publish"]
     argv += [] if folder == "." else ["--dir", folder]
     argv += ["-o", how.organization] if how.organization else []
-    argv += [] if package.platform == this_system() else ["--system", package.platform]
+    argv += [] if package.platform == store.this_system() else ["--system", package.platform]
     argv.append(package.package)
     say(f"$ {' '.join(argv)}")
     tail: deque[str] = deque(maxlen=_TAIL)
