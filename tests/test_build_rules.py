@@ -332,31 +332,17 @@ def test_the_first_error_is_the_headline_if_no_rule_names_more(
     assert not found.rule
 
 
-@pytest.mark.parametrize(
-    ("cause", "message", "again"),
-    [
-        ("cccl-headers", "", True),
-        ("hash-mismatch", "", True),
-        ("patch-failed", "Hunk #1 FAILED at 12.", True),
-        ("cuda-off", "", True),
-        ("", NO_HEADER, True),
-        ("", "x.cu(7): error: no", True),
-        ("out-of-memory", KILLED, False),
-        ("disk-full", "x.cpp:1: fatal error: No space left on device", False),
-        ("network", "", False),
-        ("daemon-lost", "", False),
-        ("builder-unreachable", "", False),
-        ("timed-out", "", False),
-        ("illegal-instruction", "", False),
-        ("", "exit code 1", False),
-        ("", STEP, False),
-        ("", "x.cpp:1:1: internal compiler error: Segmentation fault", False),
-    ],
+OF_A_RECIPE = "cccl-headers hash-mismatch patch-failed cuda-off"
+OF_A_MACHINE = (
+    "out-of-memory disk-full network daemon-lost builder-unreachable timed-out illegal-instruction"
 )
-def test_a_failure_that_lies_in_the_recipe_comes_again(
-    cause: str, message: str, again: bool
-) -> None:
-    assert fails_again(RULES_BY_ID.get(cause), message) is again
+OTHER_ERROR = "x.cpp:1:1: internal compiler error: Segmentation fault"
 
 
-# --- how long it takes, and in which order ---
+def test_a_failure_that_lies_in_the_recipe_comes_again() -> None:
+    """Without a rule, one of a compiler does."""
+    for names, again in ((OF_A_RECIPE, True), (OF_A_MACHINE, False)):
+        for name in names.split():
+            assert fails_again(RULES_BY_ID[name], NO_HEADER) is again, name
+    said = [NO_HEADER, "x.cu(7): error: no", "exit code 1", STEP, OTHER_ERROR]
+    assert [fails_again(None, message) for message in said] == [True, True, False, False, False]

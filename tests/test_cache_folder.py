@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import grp
-import json
 import os
 import re
 import shutil
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ONE, PROJECT, Project, needs_nix, write_recipes
+from conftest import ONE, PROJECT, needs_nix, write_recipes
 from msgspec.structs import replace
 
 from build_pytorch.base.errors import BuildPytorchError
@@ -52,24 +51,6 @@ def test_the_block_is_all_that_the_option_changes(tmp_path: Path) -> None:
     only = ["eval-unchanged", "hook-files"]
     found = verification.verify(matrix, tmp_path, variants=variants, only=only).findings
     assert found == []
-
-
-@needs_nix
-def test_hooks_pass_on_a_machine_that_has_the_folder(tmp_path: Path) -> None:
-    """The folder and ccache exist: what hooks export and write is the same as without."""
-    with tempfile.TemporaryDirectory(prefix="cache", dir="/tmp") as name:
-        folder = Path(name.replace("_", "x") + "x")
-        folder.mkdir()
-        try:
-            matrix = with_cache(str(folder))
-            variants = [v for v in matrix.variants if v.id in {"sm90-avx2", "cpu-avx2"}]
-            write_recipes(tmp_path, matrix)
-            only = ["hook-environment", "hook-files", "hook-ends"]
-            assert (
-                verification.verify(matrix, tmp_path, variants=variants, only=only).findings == []
-            )
-        finally:
-            folder.rmdir()
 
 
 @needs_nix
@@ -152,17 +133,6 @@ def test_what_keeps_builds_from_using_the_folder(folder: Path) -> None:
     (says,) = notes(folder, good)
     assert f"install -d -m 2770 -g {GROUP} {folder}" in says
     folder.mkdir()
-
-
-def test_the_plan_says_whether_the_folder_is_used(project: Project) -> None:
-    line = "max_jobs = 32\n"
-    project.edit("matrix.toml", line, f'cache = "/nonexistent/cache"\n{line}')
-    env = dict.fromkeys(("https_proxy", "HTTPS_PROXY"), "http://127.0.0.1:9")  # nothing answers
-    env |= {"NIX_CONFIG": "download-attempts = 1"}
-    argv = ("build", "cpu-avx2", "--dry-run", "--force", "--json")
-    done = project.run("invoke", *argv, env=env)
-    (note,) = [w for w in json.loads(done.stdout)["notes"] if w.startswith("cache ")]
-    assert note.startswith("cache /nonexistent/cache: not used, no such folder; install -d ")
 
 
 # --- the key of the cache ---

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +22,6 @@ from build_pytorch.smoke.judge import judge, parse
 
 sys.path.insert(0, str(PROJECT / "tests/whole"))
 
-import elsewhere
 from whole import HERE, make_nixpkgs
 
 TEXT = (HERE / "matrix.toml").read_text().replace("CACHE", "/var/cache/x")
@@ -72,51 +69,6 @@ def test_recipes_reach_the_torch_of_the_stand_in(tmp_path: Path) -> None:
         module = "cmake/Modules/FindCUDAToolkit.cmake"
         of_gpu = [f"rm {module}", "patch -p1", f"> {module}", "extras/CUPTI/lib64 "]
         assert steps == (of_gpu if variant.gpu else [])
-
-
-@needs_nix
-def test_a_changed_file_of_the_stand_in_leaves_its_packages_alone(tmp_path: Path) -> None:
-    """Their paths are in the keys of the compiler cache."""
-    paths = []
-    for text in ("# one", "# two"):
-        make_nixpkgs(tmp_path / "source")
-        (tmp_path / "source/cuda13.patch").write_text(text)
-        expression = f"""
-          let pkgs = import {tmp_path}/source {{
-            system = "x86_64-linux"; config.allowUnfree = true; overlays = [ ];
-          }};
-          in map (p: p.outPath) [ pkgs.cudaPackages_13.cuda_nvcc pkgs.openblas pkgs.python3 ]
-        """
-        paths.append(evaluated(expression))
-    assert paths[0] == paths[1]
-
-
-def test_what_another_machine_compiled_comes_back_in_pieces_and_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(elsewhere, "PIECE", 5000)
-    monkeypatch.setattr(elsewhere, "LIMIT", 20_000)
-    cache = tmp_path / "work/root/ccache"
-    (cache / "a/b").mkdir(parents=True)
-    (tmp_path / "work/done.txt").write_text("")
-    texts = {f"a/b/{n}{kind}": f"{n}" * 4000 for n in "12345" for kind in "RM"}
-    for name, text in texts.items():
-        (cache / name).write_text(text)
-    (cache / "a/b/stats").write_text("none of them")
-    came: dict[str, str] = {}
-    for call in range(4):
-        folder = tmp_path / f"call{call}"
-        folder.mkdir()
-        elsewhere.collect(tmp_path / "work", folder)
-        pieces = sorted(folder.glob("cache.*"))
-        assert all(piece.stat().st_size <= elsewhere.PIECE for piece in pieces)
-        joined = io.BytesIO(b"".join(piece.read_bytes() for piece in pieces))
-        with tarfile.open(fileobj=joined) as archive:
-            names = archive.getnames()
-            assert not came.keys() & set(names)
-            for name in names:
-                came[name] = archive.extractfile(name).read().decode()  # type: ignore[union-attr]
-    assert came == texts
 
 
 # --- its log ---
