@@ -30,7 +30,9 @@ TEXT = (HERE / "matrix.toml").read_text().replace("CACHE", "/var/cache/x")
 def evaluated(expression: str) -> str:
     """Return the value of a Nix expression, as JSON."""
     argv = ["nix-instantiate", "--eval", "--strict", "--json", "-E", expression]
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @needs_nix

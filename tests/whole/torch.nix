@@ -50,7 +50,7 @@ in
 
       # The outputs of nixpkgs
       postInstall = ''
-        site=$out/lib/${python.libPrefix}/site-packages/torch
+        site=$out/lib/python3.13/site-packages/torch
         mkdir "$dev" "$lib" "$cxxdev"
         cp -r "$site/include" "$dev/include"
         mv "$site/share" "$dev/share"
