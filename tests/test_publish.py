@@ -158,7 +158,7 @@ def test_what_has_evidence_is_published_once_to_each_organization(hub: Hub) -> N
     hub.add_evidence("cpu-avx2")
     hub.add_evidence("cpu-avx512", by="inspect")
     project = hub.world.project
-    project.edit("matrix.toml", "repository = ", 'publisher = "acme"\nrepository = ')
+    project.edit("matrix.toml", "# publisher = ", 'publisher = "acme"  # ')
     (hub.folder / "logged_in").unlink()
     code, said = hub.publish("cpu-avx2")
     assert (code, "error: You are not logged in to FloxHub." in said) == (1, True)
