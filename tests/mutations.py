@@ -498,3 +498,15 @@ MUTATIONS = (
     Mutation("a rule that applies to nothing", MATRIX, with_rules(("cuda", '"<12.0"', "0"))),
     Mutation("two rules that contradict each other", MATRIX, with_rules(("kind", '["gpu"]', "0"), ("gpu", '["sm120"]', "1"))),
 )  # fmt: skip
+
+BY_HAND: dict[str, tuple[Callable[[str], str], str, bool]] = {
+    # an edit of a recipe, the check, and whether a recipe that is written by hand builds with it
+    "all cores": (gone("export NIX_BUILD_CORES"), "hook-jobs", True),
+    "a limit ten times as high": (swap("cores < 32 ? cores : 32", "cores < 320 ? cores : 320"), "hook-jobs", False),
+    "no CUPTI": (cut(r"    substituteInPlace cmake/Dependencies.*?INCLUDE_DIR\}'\n"), "hook-files", True),
+    "CUPTI by half": (swap("extras/CUPTI/lib64 $ENV{CUPTI_LIBRARY_DIR}", "extras/CUPTI/lib64"), "hook-files", False),
+    "no condition for Codegen": (cut(r"    sed -i '/\"121a\"/.*?fi\n"), "hook-files", True),
+    "conditions of all codes": (swap('/"121a"/,/endif()/s', "s"), "hook-files", False),
+    "a stub by name": (swap("include(\"''${CMAKE_ROOT}/Modules/FindCUDAToolkit.cmake\")", "list(REMOVE_ITEM CMAKE_MODULE_PATH x)\n    include(FindCUDAToolkit)"), "hook-files", True),
+    "a stub that includes itself": (swap("''${CMAKE_ROOT}/Modules", "''${CMAKE_CURRENT_LIST_DIR}"), "hook-files", False),
+}  # fmt: skip

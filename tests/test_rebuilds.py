@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from one_release import written_out
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify import rebuilds
-from build_pytorch.verify.rebuilds import Rebuilds
+from build_pytorch.verify.rebuilds import PackageChange, Rebuilds
 
 Edit = Callable[[str], str]
 TEXT = written_out(ONE)
@@ -44,118 +43,52 @@ def swap(old: str, new: str) -> Edit:
     return edit
 
 
-def swapped_rules(text: str) -> str:
-    """Exchange two rules that both set variables."""
-    one, other = (re.search(rf'\[\[rule\]\]\nid = "{i}"\n(?:[^\n]+\n)+', text) for i in ORDER)
-    assert one
-    assert other
-    return text.replace(one[0], "\0").replace(other[0], one[0]).replace("\0", other[0])
-
-
-ORDER = ("first", "second")
-TWO_RULES = "".join(
-    RULE.replace("no-nccl", name).replace("USE_NCCL", variable)
-    for name, variable in zip(ORDER, ("USE_A", "USE_B"), strict=True)
-)
-
+OTHER = RULE.replace("no-nccl", "no-cudnn").replace("USE_NCCL", "USE_CUDNN")
 TAG = 'rev = "v2.10.0"\nsubmodules'
 TORCH = 'version = "2.10.0"\nowner = "pytorch"\nrepo = "pytorch"'
+PIN = "6a030d535719c5190187c4cec156f335e95e3211"
+LAYOUT = "preConfigure: only order, layout, quotes or comments"
 ALL = {*CHOSEN}
 GPU = {*CHOSEN} - {"cpu-avx2"}
-X86 = {*CHOSEN} - {"sm110-armv9"}
-CASES: dict[str, tuple[Edit, Edit, set[str], str]] = {
-    # what is changed in matrix.toml, in recipes, which variants are rebuilt, and the root cause
-    "a flag of an ISA": (
-        lambda text: swap('["avx2", "fma", "f16c"]', '["avx2", "fma", "bmi2"]')(
-            swap('["-mavx2", "-mfma", "-mf16c"]', '["-mavx2", "-mfma", "-mbmi2"]')(text)
-        ),
-        str,
-        {"sm90-avx2", "cpu-avx2"},
-        "preConfigure: -mf16c -> -mbmi2",
-    ),
-    "a rule that begins": (
-        lambda text: text + RULE,
-        str,
-        {"sm90-avx512"},
-        "rule no-nccl begins to apply",
-    ),
-    "another order of rules": (
-        swapped_rules,
-        str,
-        {"sm90-avx512"},
-        "preConfigure: only order, layout, quotes or comments",
-    ),
-    "a pin": (
-        swap(
-            "6a030d535719c5190187c4cec156f335e95e3211", "7b030d535719c5190187c4cec156f335e95e3211"
-        ),
-        str,
-        ALL,
-        "nixpkgs 6a030d53 -> 7b030d53",
-    ),
-    "the limit of jobs": (
-        swap("max_jobs = 32", "max_jobs = 16"),
-        str,
-        ALL,
-        "ninjaFlags: -j32 -> -j16",
-    ),
-    "the hash of the source": (
-        swap(
-            "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=",
-            "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xA=",
-        ),
-        str,
-        ALL,
-        "src.hash: sha256-RKiZ",
-    ),
-    "the hash of a patch": (
-        swap("sha256-i9InbxD5HtfonB", "sha256-j9InbxD5HtfonB"),
-        str,
-        GPU,
-        "magma.patches: cuda-13.0-clockrate-fix.patch ",
-    ),
-    "a version of PyTorch": (
-        lambda text: swap(TAG, TAG.replace("0.0", "0.1"))(
-            swap(TORCH, TORCH.replace("0.0", "0.1"))(text)
-        ),
-        str,
-        ALL,
-        "version: 2.10.0 -> 2.10.1",
-    ),
-    "a name": (
-        swap('pname = "pytorch210"', 'pname = "pytorch2100"'),
-        str,
-        ALL,
-        "another name",
-    ),
+
+
+def flag(text: str) -> str:
+    text = swap('["-mavx2", "-mfma", "-mf16c"]', '["-mavx2", "-mfma", "-mbmi2"]')(text)
+    return swap('["avx2", "fma", "f16c"]', '["avx2", "fma", "bmi2"]')(text)
+
+
+def version(text: str) -> str:
+    text = swap(TAG, TAG.replace("0.0", "0.1"))(text)
+    return swap(TORCH, TORCH.replace("0.0", "0.1"))(text)
+
+
+OF_MATRIX: dict[str, tuple[Edit, set[str], str]] = {
+    # what is changed in matrix.toml, which variants are rebuilt, and the root cause
+    "a flag of an ISA": (flag, {"sm90-avx2", "cpu-avx2"}, "preConfigure: -mf16c -> -mbmi2"),
+    "a rule that begins": (lambda text: text + RULE, {"sm90-avx512"}, "rule no-nccl begins to"),
+    "a pin": (swap(PIN, f"7{PIN[1:]}"), ALL, "nixpkgs 6a030d53 -> 7a030d53"),
+    "jobs": (swap("max_jobs = 32", "max_jobs = 16"), ALL, "ninjaFlags: -j32 -> -j16"),
+    "the hash of the source": (swap("SuS1jC1xQ=", "SuS1jC1xA="), ALL, "src.hash: sha256-RKiZ"),
+    "the hash of a patch": (swap("sha256-i9In", "sha256-j9In"), GPU, "magma.patches: cuda-13.0"),
+    "a version of PyTorch": (version, ALL, "version: 2.10.0 -> 2.10.1"),
+    "a name": (swap('pname = "pytorch210"', 'pname = "pytorch2100"'), ALL, "another name"),
     "a Python": (
         lambda text: swap('python = { version = "3.13" }', 'python = { version = "3.12" }')(
             text.replace("python313", "python312")
         ),
-        str,
         ALL,
         "input.python3: 3.13.0 -> 3.12.0",
     ),
-    "a system feature": (
-        swap('system_features = ["big-parallel"]', 'system_features = ["big-parallel", "kvm"]'),
-        str,
-        ALL,
-        "requiredSystemFeatures: kvm added",
-    ),
+    "a product": (swap('"H100", "H200"', '"H100", "H200", "H300"'), set(), ""),
+    "a driver": (swap('driver = "580.65.06"\nsource', 'driver = "590.44.01"\nsource'), set(), ""),
+}
+OF_RECIPES: dict[str, tuple[Edit, set[str], str]] = {
     "a comment of the script": (
-        str,
         lambda text: text.replace("    # CPU instruction set", "    # CPU instructions"),
         ALL,
-        "preConfigure: only order, layout, quotes or comments",
-    ),
-    "a blank in a script": (
-        str,
-        lambda text: text.replace("export CXXFLAGS=", "export  CXXFLAGS="),
-        ALL,
-        "preConfigure: only order, layout, quotes or comments",
+        LAYOUT,
     ),
     "a flag in one recipe": (
-        str,
         lambda text: (
             text.replace('"-DCUDA_VERSION=13.0"', '"-DCUDA_VERSION=13.0" "-DX=1"')
             if 'pname = "pytorch210-python313-cuda13_0-sm90-avx2"' in text
@@ -165,18 +98,15 @@ CASES: dict[str, tuple[Edit, Edit, set[str], str]] = {
         "cmakeFlags: -DX=1 added",
     ),
     "a comment of the recipe": (
-        str,
         lambda text: text.replace("# Two stages. ", "# Two steps. "),
         set(),
         "",
     ),
-    "a product": (swap('"H100", "H200"', '"H100", "H200", "H300"'), str, set(), ""),
-    "a driver": (
-        swap('driver = "580.65.06"\nsource', 'driver = "590.44.01"\nsource'),
-        str,
-        set(),
-        "",
-    ),
+}
+BEFORE: dict[str, tuple[str, str, set[str], str]] = {
+    # what matrix.toml has before and after
+    "a rule that ends": (RULE, "", {"sm90-avx512"}, "rule no-nccl ends to apply"),
+    "another order of rules": (RULE + OTHER, OTHER + RULE, {"sm90-avx512"}, LAYOUT),
 }
 
 
@@ -203,15 +133,12 @@ def compared(before: Tree, root: Path, of_matrix: Edit, of_recipes: Edit) -> Reb
     return rebuilds.compare("main", before, after, chosen)
 
 
-@needs_nix
-@pytest.mark.parametrize("name", CASES)
-def test_the_root_cause_is_named_for_what_is_rebuilt_and_for_nothing_else(
-    before: Tree, tmp_path: Path, name: str
-) -> None:
-    of_matrix, of_recipes, expected, cause = CASES[name]
-    if of_matrix is swapped_rules:
-        before = written(tmp_path / "two", TEXT + TWO_RULES)
-    found = compared(before, tmp_path, of_matrix, of_recipes)
+def of(found: Rebuilds, *states: str) -> list[PackageChange]:
+    return [change for change in found.packages if change.state in states]
+
+
+def require(found: Rebuilds, expected: set[str], cause: str) -> None:
+    """These variants are rebuilt, for this cause first, and their companions with them."""
     states = {change.package: change for change in found.packages}
     rebuilt = {name for name in CHOSEN if states[name].state == "rebuilt"}
     assert rebuilt == expected, states
@@ -219,9 +146,28 @@ def test_the_root_cause_is_named_for_what_is_rebuilt_and_for_nothing_else(
     assert found.is_none == (not expected)
     assert len({states[name].causes for name in rebuilt}) <= 3, "packages have causes in common"
     for variant in rebuilt:
-        assert any(cause in text for text in states[variant].causes[:1]), states[variant]
+        assert cause in states[variant].causes[0], states[variant]
         for companion in ("torchvision", "torchaudio"):
             assert states[f"{variant}+{companion}"].state in {"follows", "rebuilt"}
+
+
+@needs_nix
+@pytest.mark.parametrize("name", [*OF_MATRIX, *OF_RECIPES])
+def test_the_root_cause_is_named_for_what_is_rebuilt_and_for_nothing_else(
+    before: Tree, tmp_path: Path, name: str
+) -> None:
+    edit, expected, cause = (OF_MATRIX | OF_RECIPES)[name]
+    edits = (edit, str) if name in OF_MATRIX else (str, edit)
+    require(compared(before, tmp_path, *edits), expected, cause)
+
+
+@needs_nix
+@pytest.mark.parametrize("name", BEFORE)
+def test_a_rule_that_was_there_before_is_a_cause(tmp_path: Path, name: str) -> None:
+    before, after, expected, cause = BEFORE[name]
+    old = written(tmp_path / "old", TEXT + before)
+    found = compared(old, tmp_path, lambda _: TEXT + after, str)
+    require(found, expected, cause)
 
 
 @needs_nix
@@ -234,15 +180,15 @@ def test_a_companion_is_rebuilt_alone(before: Tree, tmp_path: Path) -> None:
         ),
         str,
     )
-    assert {c.package.partition("+")[2] for c in found.of("rebuilt", "follows")} == {"torchvision"}
-    assert not found.of("follows")
+    assert {c.package.partition("+")[2] for c in of(found, "rebuilt", "follows")} == {"torchvision"}
+    assert not of(found, "follows")
 
 
 @needs_nix
 def test_the_function_of_all_companions_rebuilds_them(before: Tree, tmp_path: Path) -> None:
     found = compared(before, tmp_path, str, lambda text: text.replace('echo "Jobs:', 'echo "jobs:'))
-    assert {c.package for c in found.of("rebuilt") if "+" not in c.package} == ALL
-    assert {c.causes[0] for c in found.of("rebuilt")} == {"preConfigure: Jobs: -> jobs:"}
+    assert {c.package for c in of(found, "rebuilt") if "+" not in c.package} == ALL
+    assert {c.causes[0] for c in of(found, "rebuilt")} == {"preConfigure: Jobs: -> jobs:"}
 
 
 @needs_nix
@@ -250,9 +196,9 @@ def test_packages_that_come_and_go_are_named(before: Tree, tmp_path: Path) -> No
     after = written(tmp_path, TEXT.replace('"sm90", ', "", 1))
     gone = {p.id for p in before[0].packages} - {p.id for p in after[0].packages}
     found = rebuilds.compare("x", before, after, after[0].packages)
-    assert {change.package for change in found.of("removed")} == gone != set()
+    assert {change.package for change in of(found, "removed")} == gone != set()
     back = rebuilds.compare("x", after, before, before[0].packages)
-    assert {change.package for change in back.of("new")} == gone
+    assert {change.package for change in of(back, "new")} == gone
 
 
 @needs_nix

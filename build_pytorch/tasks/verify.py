@@ -27,7 +27,6 @@ def verify(
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
     from build_pytorch.matrix.selection import variants_of
     from build_pytorch.results.package_selection import chosen_packages
-    from build_pytorch.tasks.rebuild_report import print_rebuilds
     from build_pytorch.tasks.reference_pages import reference_pages
     from build_pytorch.verify import rebuilds, reports, verification
 
@@ -44,7 +43,7 @@ def verify(
         if json:
             print_json(found, sys.stdout)
         else:
-            print_rebuilds(found, screen, verbose=verbose)
+            rebuilds.show(found, screen, verbose=verbose)
         return EXIT_FINDINGS if strict and not found.is_none else EXIT_OK
     result = verification.verify(
         matrix,

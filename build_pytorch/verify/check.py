@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from build_pytorch.base import digest, files
 from build_pytorch.base.errors import BuildPytorchError, near_miss
+from build_pytorch.matrix.model import Package
 
 State = Literal["passed", "failed", "warning", "skipped"]
 
@@ -44,13 +45,17 @@ class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     title: str
     why: str
     fix: str
-    subjects: Literal[
-        "packages", "variants", "gpu", "cpu-only", "companions", "selection", "tree"
-    ] = "packages"
+    subjects: Literal["packages", "variants", "gpu", "companions", "selection", "tree"] = "packages"
     facts: tuple[str, ...] = ()
     word: str = ""
     file: str = ""
     id: str = ""
+
+    def looks_at(self, package: Package) -> bool:
+        """Return whether the recipe of a package is one of the subjects."""
+        if package.companion:
+            return self.subjects in {"packages", "companions"}
+        return self.subjects in {"packages", "variants", package.variant.kind}
 
 
 class CheckOutcome(Struct, frozen=True, kw_only=True):

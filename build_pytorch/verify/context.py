@@ -89,16 +89,15 @@ class Context:
         self.present = [(p, self.recipes[q]) for q, p in self.by_path.items() if q in self.recipes]
         """The selected variants, then their companions, whose recipe can be read."""
 
+    def has_subjects(self, check: Check) -> bool:
+        """Return whether the matrix has what a check looks at, and all of it is selected."""
+        if check.subjects == "tree":
+            return self.is_whole
+        return check.subjects == "selection" or any(map(check.looks_at, self.by_path.values()))
+
     def subjects(self, check: Check) -> list[tuple[Package, RecipeFile]]:
         """Return the recipes that a check looks at."""
-        kind = check.subjects
-        return [
-            (package, recipe)
-            for package, recipe in self.present
-            if kind == "packages"
-            or (package.companion and kind == "companions")
-            or (package.companion is None and kind in {"variants", package.kind})
-        ]
+        return [(package, recipe) for package, recipe in self.present if check.looks_at(package)]
 
     def matrix_finding(self, table: str, found: str, expected: str, fix: str = "") -> Finding:
         """Return a finding at a table of matrix.toml, such as `[cpu.avx2]`, or one above it."""

@@ -1,56 +1,21 @@
 """Checks of the text of recipes. They work on any file, also on one that is not valid Nix.
 
 They hold what a person greps for, and what only the text shows. What a recipe does is checked by
-evaluating it and by running its hooks. The expected set of files comes from the matrix.
+evaluating it and by running its hooks.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from build_pytorch.base import paths, process
-from build_pytorch.base.errors import ToolError
-from build_pytorch.base.file_plan import recipes_elsewhere
 from build_pytorch.matrix.model import Variant
 from build_pytorch.verify.check import CheckSkipped, Finding
 from build_pytorch.verify.context import Context, RecipeFile
 
 
-def missing_recipe(context: Context) -> Iterator[Finding]:
-    """Yield the packages without a recipe, and recipes that cannot be read."""
-    for path, reason in context.unreadable.items():
-        yield Finding(found=reason, expected="a readable UTF-8 text file", path=path)
-    for package in context.matrix.packages:
-        if package.path not in context.recipes and package.path not in context.unreadable:
-            expected, fix = f"the recipe of {package.id}", f"run `invoke {package.phase.command}`"
-            yield Finding(found="no such file", expected=expected, path=package.path, fix=fix)
-
-
-_FIX_ELSEWHERE: Final = (
-    "run `invoke phase1`, which deletes it unless it was edited; else delete it, or take the line "
-    "with the digest out of a recipe that is your own"
-)
-
-
-def extra_recipe(context: Context) -> Iterator[Finding]:
-    """Yield recipes of no package, in the folders of the matrix and generated ones elsewhere."""
-    known = {package.path for package in context.matrix.packages}
-    expected = "only recipes of the matrix"
-    for path in (*context.recipes, *context.unreadable):
-        if path not in known:
-            yield Finding(found="a recipe of no variant", expected=expected, path=path)
-    try:
-        elsewhere = list(recipes_elsewhere(context.root, context.matrix.folders))
-    except ToolError as error:
-        raise CheckSkipped(str(error)) from None
-    for path in elsewhere:
-        found = "a generated recipe in a folder that matrix.toml does not name"
-        yield Finding(found=found, expected=expected, path=path, fix=_FIX_ELSEWHERE)
-
-
-def _lines_with(text: str, words: list[str]) -> list[int]:
+def _lines_with(text: str, words: Sequence[str]) -> list[int]:
     """Return the numbers of the lines that hold one of the words."""
     # cudaPackages_13 is not cudaPackages_13_1; a word that ends in _ is a prefix.
     pattern = re.compile(rf"(?:{'|'.join(map(re.escape, words))})(?:(?<=_)|(?!\w))")
@@ -76,23 +41,27 @@ def pattern_lines(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 
 
 def retired_pin(context: Context) -> Iterator[Finding]:
-    """Yield recipes without the pin of their release, and files with a retired one."""
-    matrix = context.matrix
+    """Yield recipes without the pin of their release, and files with a retired one.
+
+    Raises CheckSkipped if there is no recipe.
+    """
+    if not context.recipes:
+        raise CheckSkipped("no recipe to look at")
     for package, recipe in context.present:
         rev = package.variant.pin.rev
         if package.companion is None and rev not in recipe.text:
             yield Finding(found="no pin of its release", expected=rev, path=recipe.path)
-    release_names = {package.path: package.release_name for package in matrix.packages}
-    for name, release in matrix.releases.items():
-        wanted = matrix.pins[release.nixpkgs.pin].rev
+    release_names = {package.path: package.release_name for package in context.matrix.packages}
+    for name, release in context.matrix.releases.items():
         folders = tuple(f"{folder}/" for folder in release.folders)
         for path, recipe in context.recipes.items():
             # In a folder of two releases, each has its own retired pins.
             is_own = path.startswith(folders) and release_names.get(path, name) == name
             for rev in release.nixpkgs.retired if is_own else ():
                 for line in _lines_with(recipe.text, [rev]):
+                    expected = context.matrix.pins[release.nixpkgs.pin].rev
                     found = f"the retired pin {rev}"
-                    yield Finding(found=found, expected=wanted, path=path, line=line)
+                    yield Finding(found=found, expected=expected, path=path, line=line)
 
 
 def magma_enabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
@@ -106,9 +75,7 @@ def gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     wanted = {} if variant.gpu is None else {"SM": variant.gpu.capability, "Num": variant.gpu.code}
     for name, value in wanted.items():
         expected = f'gpuArch{name} = "{value}"'
-        # It begins with plain text, which Python finds faster than a \b.
-        pattern = rf'gpuArch{name}(?<!\wgpuArch{name})\s*=\s*"([^"]*)"'
-        matches = list(re.finditer(pattern, recipe.code))
+        matches = list(re.finditer(rf'\bgpuArch{name}\s*=\s*"([^"]*)"', recipe.code))
         if not matches:
             yield Finding(found=f"no gpuArch{name}", expected=expected)
         for match in matches:
@@ -138,17 +105,6 @@ def two_stage_override(variant: Variant, recipe: RecipeFile) -> Iterator[Finding
         offset = match.start("arguments") + argument.start()
         expected = "the CUDA package set chosen by an overlay, for torch and MAGMA alike"
         yield recipe.finding(offset, "cudaPackages as an argument of torch.override", expected)
-
-
-def shell_files(context: Context) -> Iterator[Finding]:
-    """Yield shell files that builds use and Bash cannot read. Raises CheckSkipped without Bash."""
-    if not process.which("bash"):
-        raise CheckSkipped("no bash")
-    path = paths.in_use(context.root, paths.COMPILER_CACHE)
-    result = process.start(["bash", "-n", str(path)]).finish()
-    if result.code:
-        found = result.last_line.replace(f"{path}: ", "")
-        yield Finding(found=found, expected="valid Bash", path=paths.COMPILER_CACHE)
 
 
 _SED: Final = re.compile(r"\n([ \t]*(?:sed|perl)\b[^\n]* -[a-z]*i\b[^\n]*?(\S+)[ \t]*)(?=\n|\Z)")

@@ -15,9 +15,8 @@ from build_pytorch.base.file_plan import Tree
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.verify import (
     check,
-    compiler_checks,
     fact_checks,
-    generated_checks,
+    file_checks,
     matrix_checks,
     recipe_facts,
     text_checks,
@@ -25,7 +24,7 @@ from build_pytorch.verify import (
 from build_pytorch.verify.check import Check, CheckOutcome, CheckSkipped, Finding, State
 from build_pytorch.verify.context import Context, Pages
 
-_MODULES: Final = (matrix_checks, text_checks, generated_checks, compiler_checks)
+_MODULES: Final = (matrix_checks, file_checks, text_checks)
 
 
 class VerificationResult(Struct, frozen=True, kw_only=True):
@@ -59,7 +58,7 @@ def verify(  # noqa: PLR0913 - the options of a verification
     BuildPytorchError for an unknown check, and if the pinned nixpkgs is not available.
     """
     context = Context(matrix, root, variants, pinned=pinned, pages=pages, tree=tree)
-    checks = [each for each in check.chosen(only) if _applies(each, context)]
+    checks = [each for each in check.chosen(only) if context.has_subjects(each)]
     if not checks:
         why = "this project has nothing that these checks look at"
         if not context.is_whole:
@@ -69,18 +68,6 @@ def verify(  # noqa: PLR0913 - the options of a verification
     results = [_run(each, context) for each in checks if each not in needs_nix]
     results += _run_facts(needs_nix, context) if needs_nix else []
     return _result(context, results, strict=strict)
-
-
-def _applies(each: Check, context: Context) -> bool:
-    """Return whether the selected variants have subjects of a check."""
-    match each.subjects:
-        case "tree":
-            return context.is_whole
-        case "companions":
-            return bool(context.companions)
-        case "gpu" | "cpu-only" as kind:
-            return any(variant.kind == kind for variant in context.variants)
-    return True
 
 
 class _Ran(NamedTuple):
