@@ -70,40 +70,29 @@ def tripped(project: Project, *only: str) -> set[str]:
 
 MUTATIONS: list[tuple[str, str, Callable[[str], str | bytes | None]]] = [
     ("extra-recipe", ".flox/pkgs/pytorch-python313-cuda13_0-sm75-avx2.nix", lambda _: "{ }\n"),
-    ("missing-recipe", CPU_RECIPE, gone),
     ("missing-recipe", GPU_RECIPE, gone),
     ("missing-recipe", GPU_RECIPE, lambda _: b"\xff\xfe"),
-    ("extra-recipe", ".flox/pkgs/hello.nix", lambda _: "{ hello }: hello\n"),
     ("extra-recipe", ".flox/pkgs/below/hello.nix", lambda _: "{ hello }: hello\n"),
-    ("extra-recipe", ".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512-magma.nix", lambda _: ""),
-    ("extra-recipe", ".flox/pkgs/pytorch-python313-cuda13_0-sm121-nightly.nix", lambda _: ""),
-    ("extra-recipe", ".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx.nix", lambda _: ""),
     ("substitution-fails", GPU_RECIPE, swap("--replace-fail 'extras", "--replace-warn 'extras")),
     ("shell-files", "nix/compiler_cache.sh", lambda text: text + "if\n"),
     ("substitution-fails", GPU_RECIPE, swap("    substituteInPlace", "    sed -i s/a/b/ setup.py\n    s")),
-    ("pattern-lines", GPU_RECIPE, swap('version = "2.10.0";', 'version = "2.9.1";')),
     ("pattern-lines", GPU_RECIPE, swap("let\n", "let\n  # not cudaPackages_13 here\n")),
     ("pattern-lines", GPU_RECIPE, swap("final.cudaPackages_13.", "final.cudaPackages_12.")),
     ("pattern-lines", CPU_RECIPE, swap('version = "2.10.0";', 'version = "2.9.1";')),
     ("pattern-lines", CPU_RECIPE, swap("let\n", "let\n  # final.cudaPackages_13\n")),
     ("retired-pin", GPU_RECIPE, swap("let\n", "let\n  # was fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3\n")),
     ("magma-enabled", GPU_RECIPE, swap('"-DCUDA_VERSION=13.0"', '"-DUSE_MAGMA=OFF"')),
-    ("magma-enabled", CPU_RECIPE, swap("export USE_CUDA=0", "export USE_CUDA=0 USE_MAGMA=0")),
     ("magma-enabled", GPU_RECIPE, swap("let\n", "let\n  filterMagma = x: x;\n")),
     ("gpu-arch", GPU_RECIPE, swap('gpuArchSM = "9.0"', 'gpuArchSM = "8.9"')),
-    ("gpu-arch", GPU_RECIPE, swap('gpuArchSM = "9.0"', 'gpuArchSM = "sm_90"')),
     ("gpu-arch", GPU_RECIPE, swap('gpuArchNum = "90"', 'gpuArchNum = "9.0"')),
     ("gpu-arch", GPU_RECIPE, swap('  gpuArchSM = "9.0"', '  # gpuArchSM = "9.0"')),
     ("two-stage-override", GPU_RECIPE, swap("cudaSupport = true;\n  gpu", "cudaSupport = false;\n  gpu")),
     ("two-stage-override", GPU_RECIPE, swap("torch.override {", "torch.overide {")),
-    ("two-stage-override", CPU_RECIPE, swap("cudaSupport = false;", "cudaSupport = true;")),
-    ("generated-recipes", GPU_RECIPE, swap("MAX_JOBS=32", "MAX_JOBS=16")),
     ("generated-recipes", GPU_RECIPE, swap("# CPU instruction set", "# The CPU")),
     ("generated-docs", "README.md", swap("**44 variants**", "**43 variants**")),
     ("generated-docs", "README.md", swap("<!-- end generated: counts -->", "")),
     ("generated-docs", PAGE, swap("36 buildable", "44 buildable")),
     ("generated-docs", PAGE, gone),
-    ("generated-docs", "README.md", gone),
     ("generated-docs", "docs/reference/checks.md", swap("# The checks", "# Checks")),
 ]  # fmt: skip
 
@@ -146,22 +135,6 @@ def test_a_schema_that_is_not_generated_again_is_found(project: Project) -> None
     assert tripped(project, "generated-docs") == set()
 
 
-def test_checks_have_a_title_a_reason_and_a_fix() -> None:
-    every = check.chosen()
-    for each in every:
-        assert each.title
-        assert each.why.endswith(".")
-        assert each.fix
-
-
-def test_each_check_without_facts_has_a_function() -> None:
-    names = {each.id.replace("-", "_") for each in check.chosen() if not each.facts}
-    folder = PROJECT / "build_pytorch/verify"
-    text = "".join(path.read_text() for path in folder.glob("*_checks.py"))
-    lacking = {name for name in names if f"\ndef {name}(" not in text}
-    assert lacking == {"evaluates", "eval_distinct"}
-
-
 def test_templates_that_cannot_be_read_are_not_called_missing(project: Project) -> None:
     shutil.rmtree(project.root / "templates")
     (project.root / "templates").symlink_to("templates")
@@ -181,17 +154,6 @@ def test_a_clean_tree_has_no_finding_and_its_comments_count_for_the_digest_only(
         assert tripped(shared, "text", "generated") == {"generated-recipes"}
 
 
-def test_a_missing_tarball_hash_is_a_note_of_the_matrix() -> None:
-    line = ONE.split("\n").index("[pin.early_2026]") + 1
-    assert [note.partition(" has no ")[0] for note in MATRIX.notes] == [
-        f"matrix.toml:{line}: pin.early_2026"
-    ]
-    sri = "sha256-" + "B" * 42 + "A="
-    table = "[pin.early_2026]\n"
-    with_hash = matrix_reader.parse(ONE.replace(table, f'{table}sha256 = "{sri}"\n'))
-    assert with_hash.notes == ()
-
-
 STOPPED: Final = re.compile(r"it also stops (\d+) companion")
 
 
@@ -206,19 +168,6 @@ def test_after_20_recipes_that_end_nix_one_finding_stands_for_the_others(project
     number = len(MATRIX.packages) - len(first) - stopped  # release.nix needs all of them
     why = f"{MOST_ERRORS} other recipes end Nix; correct these, then `invoke verify` goes on"
     assert last.found == f"{number} recipes not evaluated: {why}"
-
-
-@needs_nix
-def test_beside_20_recipes_that_end_nix_the_others_are_evaluated(project: Project) -> None:
-    """Also beside their companions, which end it as well."""
-    *others, wrong = sorted(project.pkgs.glob("pytorch-*.nix"))
-    for recipe in others[: MOST_ERRORS - 1]:
-        recipe.write_text(recipe.read_text().replace("\nlet\n", "\nassert builtins.no;\nlet\n"))
-    wrong.write_text(wrong.read_text().replace("\nlet\n", "\nassert 1 == 2;\nlet\n"))
-    found = {finding.path: finding.found for finding in verified(project, "evaluates").findings}
-    assert "assert" in found.pop(f".flox/pkgs/{wrong.name}")
-    assert len(found) == MOST_ERRORS - 1
-    assert all("attribute 'no' missing" in text for text in found.values()), found
 
 
 @needs_nix
@@ -247,7 +196,7 @@ def test_a_tree_without_anything_is_findings_not_success(tmp_path: Path) -> None
     assert states["missing-recipe"] == "failed"
     assert states["gpu-arch"] == states["two-stage-override"] == "skipped"
     without_recipes = {each.id for each in check.chosen(["matrix", "compiler"])}
-    without_recipes |= {"extra-recipe", "retired-pin", "generated-recipes", "shell-files"}
+    without_recipes |= {"extra-recipe", "shell-files"}
     assert {id_ for id_, state in states.items() if state == "passed"} <= without_recipes
 
 
@@ -269,7 +218,7 @@ def test_findings_have_file_line_found_expected_and_fix(shared: Project) -> None
         "fix": "run `invoke phase2 --force`, or: use the dotted capability for gpuArchSM, "
         "its digits for gpuArchNum",
     }
-    assert findings["generated-recipes"]["line"] > 1
+    assert findings["generated-recipes"]["path"] == GPU_RECIPE
 
 
 HALF_BROKEN = ["", "{", "\x00", '"', "''", "# only a comment", "}" * 1000, '"${' * 500, "/*", "🦊"]

@@ -68,7 +68,7 @@ OF_MATRIX: dict[str, tuple[Edit, set[str], str]] = {
     "a rule that begins": (lambda text: text + RULE, {"sm90-avx512"}, "rule no-nccl begins to"),
     "a pin": (swap(PIN, f"7{PIN[1:]}"), ALL, "nixpkgs 6a030d53 -> 7a030d53"),
     "jobs": (swap("max_jobs = 32", "max_jobs = 16"), ALL, "ninjaFlags: -j32 -> -j16"),
-    "the hash of the source": (swap("SuS1jC1xQ=", "SuS1jC1xA="), ALL, "src.hash: sha256-RKiZ"),
+    "the hash of the source": (swap("uS1jC1xQ=", "uS1jC1xA="), ALL, "src.hash: sha256-RKiZ"),
     "the hash of a patch": (swap("sha256-i9In", "sha256-j9In"), GPU, "magma.patches: cuda-13.0"),
     "a version of PyTorch": (version, ALL, "version: 2.10.0 -> 2.10.1"),
     "a name": (swap('pname = "pytorch210"', 'pname = "pytorch2100"'), ALL, "another name"),
