@@ -164,7 +164,7 @@ def findings(matrix: Matrix, root: Path, *variants: str) -> list[str]:
         (JOBS, f'{JOBS}\ncache = "/var/x"', "sm90-avx2"),
         (JOBS, f"{JOBS}\nrequire_builder_feature = true", "cpu-avx512bf16"),
         ("-compress-mode=size", "-compress-mode=balance", "sm90-avx2"),
-        ('codegen_base = "12.0"\n', "", "sm121-armv9"),
+        ('when.gpu = ["sm103", "sm121"]', 'when.gpu = ["sm103"]', "sm121-armv9"),
         ('when.torch_source = "github"', 'when.torch_source = "nixpkgs"', "sm90-avx2"),
         ('until.pin_has = ["cccl-headers"]', 'until.cuda = ">=13.0"', "sm103-avx512"),
         (JOBS, "max_jobs = 6", "cpu-avx512bf16"),

@@ -9,7 +9,6 @@ ulimit -f 20480 -t 2
 nproc() { echo "$processors"; }
 patchShebangs() { :; }
 nixLog() { :; }
-concatTo() { :; }
 substituteInPlace() {
   local file=$1 text
   shift

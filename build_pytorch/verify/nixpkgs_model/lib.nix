@@ -9,9 +9,8 @@ let
 
   base = rec {
     inherit (builtins)
-      all any attrNames attrValues compareVersions concatLists concatMap concatStringsSep elem filter
-      foldl' hasAttr head isAttrs isBool isInt isList isString length listToAttrs map mapAttrs match
-      removeAttrs replaceStrings stringLength substring tail toJSON;
+      any attrNames attrValues concatMap concatStringsSep elem filter foldl' head length listToAttrs map
+      mapAttrs removeAttrs replaceStrings;
 
     id = x: x;
 

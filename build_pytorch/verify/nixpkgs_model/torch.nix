@@ -2,13 +2,8 @@
 # so that the same arguments are taken and an unknown one is the same error. Those that are null here
 # change nothing in the model, but MPISupport.
 #
-# `newer`: the expression of PyTorch 2.13.0, with all variables in `env`, cmakeFlags that reach CMake,
-# and the `cccl` of CUDA; else that of 2.9.1.
+# `newer`: the expression of PyTorch 2.13.0, with all variables in `env`; else that of 2.9.1.
 { pin, newer }:
-let
-  # A newer torch hands its CUDA on.
-  withCuda = cudaPackages: package: if newer then package.override { inherit cudaPackages; } else package;
-in
 {
   lib, stdenv, config, runCommand, buildPythonPackage, python,
 
@@ -17,12 +12,12 @@ in
   rocmSupport ? config.rocmSupport,
   gpuTargets ? [ ],
   # The MAGMA that a CUDA build links; `magma` is an argument and not linked.
-  effectiveMagma ? if cudaSupport then withCuda cudaPackages magma-cuda-static else magma,
+  effectiveMagma ? if cudaSupport then magma-cuda-static else magma,
   magma, magma-cuda-static,
   useSystemNccl ? cudaSupport || rocmSupport,
   blas,
   tritonSupport ? !stdenv.hostPlatform.isDarwin, triton, triton-cuda,
-  _tritonEffective ? if cudaSupport then withCuda cudaPackages triton-cuda else triton,
+  _tritonEffective ? if cudaSupport then triton-cuda else triton,
 
   # Tools and libraries.
   autoAddDriverRunpath, cmake, ninja, numactl, numpy, openssl, packaging, setuptools, six,
@@ -56,8 +51,6 @@ let
     "CUDA and ROCm are mutually exclusive" = cudaSupport && rocmSupport;
     "Unsupported CUDA version" = cudaSupport && !(elem cudaPackages.cudaMajorVersion cudaMajors);
     "Magma cudaPackages does not match cudaPackages" = cudaSupport && isOther effectiveMagma;
-    "Triton cudaPackages does not match cudaPackages" =
-      cudaSupport && newer && isOther _tritonEffective;
   };
 
   variables = version: {
@@ -70,13 +63,6 @@ let
     USE_NCCL = setBool useSystemNccl;
     USE_SYSTEM_NCCL = setBool useSystemNccl;
   };
-  cupti = {
-    name = if newer then "CUDAToolkit_CUPTI_INCLUDE_DIR" else "CUPTI_INCLUDE_DIR";
-    headers = "${lib.getDev cudaPackages.cuda_cupti}/include";
-    folder = "${lib.getLib cudaPackages.cuda_cupti}/lib";
-    library =
-      if newer then "CUDA_cupti_LIBRARY=${cupti.folder}/libcupti.so" else "CUPTI_LIBRARY_DIR=${cupti.folder}";
-  };
 in
 buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
   pname = "torch";
@@ -87,19 +73,13 @@ buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
 
   src = runCommand "pytorch-v${if newer then finalAttrs.version else pin.torch}-with-submodules" { } "";
 
-  # For this version only: a recipe for another version must remove them. Of the newer expression,
-  # those without CUDA are one.
+  # For this version only: a recipe for another version must remove them.
   patches = [ (patch "patch-for-torch-${pin.torch}.patch") ]
-    ++ optionals (newer && cudaSupport) (map patch [
-      "fix-cmake-cuda-toolkit.patch" "forward-cupti-env-vars.patch"
-      "avoid-duplicate-sm_103-codegen.patch"
-    ])
     ++ optional (blas.implementation == "mkl") (patch "disable-cmake-mkl-rpath.patch");
 
   postPatch = ''
     substituteInPlace torch/_inductor/codecache.py \
       --replace-fail '"openssl"' '"${lib.getBin openssl}/bin/openssl"'
-    sed -i -e "/from __future__ import/d" **.py
   ''
   # CMake has a newer module of this name.
   + optionalString cudaSupport ''
@@ -108,45 +88,36 @@ buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
 
   preConfigure = optionalString cudaSupport ''
     export TORCH_CUDA_ARCH_LIST="${gpuTargetString}"
-    export ${cupti.name}=${cupti.headers}
-    export ${cupti.library}
-    export CUDNN_INCLUDE_DIR=${(if newer then lib.getDev else lib.getLib) cudaPackages.cudnn}/include
+    export CUPTI_INCLUDE_DIR=${lib.getDev cudaPackages.cuda_cupti}/include
+    export CUPTI_LIBRARY_DIR=${lib.getLib cudaPackages.cuda_cupti}/lib
+    export CUDNN_INCLUDE_DIR=${lib.getLib cudaPackages.cudnn}/include
     export CUDNN_LIB_DIR=${lib.getLib cudaPackages.cudnn}/lib
   '';
 
   # setup.py runs CMake with options from the environment, and ignores cmakeFlags without preBuild.
   dontUseCmakeConfigure = true;
 
-  cmakeFlags = [ (lib.cmakeFeature "PYTHON_SIX_SOURCE_DIR" "${six}") ]
-    ++ optional (cudaSupport || !newer) (
-      lib.cmakeFeature "CUDAToolkit_VERSION" cudaPackages.cudaMajorMinorVersion
-    )
-    ++ optional cudaSupport (
-      lib.cmakeFeature "CMAKE_CUDA_COMPILER_TOOLKIT_VERSION" cudaPackages.cudaMajorMinorVersion
-    );
+  cmakeFlags = [
+    (lib.cmakeFeature "PYTHON_SIX_SOURCE_DIR" "${six}")
+    (lib.cmakeFeature "CUDAToolkit_VERSION" cudaPackages.cudaMajorMinorVersion)
+  ]
+  ++ optional cudaSupport (
+    lib.cmakeFeature "CMAKE_CUDA_COMPILER_TOOLKIT_VERSION" cudaPackages.cudaMajorMinorVersion
+  );
 
   # Runs after preConfigure and replaces a MAX_JOBS from there.
   preBuild = ''
     export MAX_JOBS=$NIX_BUILD_CORES
-  ''
-  + optionalString newer ''
-    local torchCmakeFlags=()
-    concatTo torchCmakeFlags cmakeFlags cmakeFlagsArray
-    export CMAKE_ARGS="''${torchCmakeFlags[*]}''${CMAKE_ARGS:+ $CMAKE_ARGS}"
-  ''
-  + ''
+    ${optionalString newer ''export CMAKE_ARGS="''${cmakeFlags[*]}"''}
     ${python.interpreter} setup.py build --cmake-only
-  ''
-  + optionalString (!newer) ''
     ${lib.getBin cmake}/bin/cmake build
   '';
 
   env = { NIX_CFLAGS_COMPILE = "-Wno-error"; USE_VULKAN = setBool vulkanSupport; }
     // optionalAttrs newer (variables finalAttrs.version);
 
-  build-system = [ setuptools ] ++ optionals newer [ cmake ninja numpy packaging six ];
-  nativeBuildInputs = [ which ]
-    ++ optionals (!newer) [ cmake ninja ]
+  build-system = [ setuptools ];
+  nativeBuildInputs = [ cmake ninja which ]
     ++ optionals cudaSupport [ autoAddDriverRunpath cudaPackages.cuda_nvcc ];
 
   buildInputs = [ blas blas.provider ]
@@ -154,18 +125,16 @@ buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
     ++ optionals cudaSupport (
       with cudaPackages;
       [
-        (if newer then cccl else cuda_cccl) cuda_cudart cuda_cupti cuda_nvml_dev cuda_nvrtc cuda_nvtx
-        cuda_profiler_api cudnn libcublas libcufft libcufile libcurand libcusolver libcusparse
-        libcusparse_lt (if newer then libnvshmem else cuda_nvcc)
+        (cudaPackages.cccl or cuda_cccl) cuda_cudart cuda_cupti cuda_nvcc cuda_nvml_dev cuda_nvrtc
+        cuda_nvtx cuda_profiler_api cudnn libcublas libcufft libcufile libcurand libcusolver
+        libcusparse libcusparse_lt
       ]
       ++ optional useSystemNccl nccl
     )
     ++ optional (cudaSupport || rocmSupport) effectiveMagma
     ++ optional tritonSupport _tritonEffective;
 
-  dependencies = [ typing-extensions ]
-    ++ (if newer then [ setuptools ] else [ numpy packaging six ])
-    ++ optional tritonSupport _tritonEffective;
+  dependencies = [ numpy packaging six typing-extensions ] ++ optional tritonSupport _tritonEffective;
 
   doCheck = false;
   pythonImportsCheck = [ "torch" ];
