@@ -75,6 +75,7 @@ buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
 
   # For this version only: a recipe for another version must remove them.
   patches = [ (patch "patch-for-torch-${pin.torch}.patch") ]
+    ++ optional cudaSupport (patch "fix-cmake-cuda-toolkit.patch")
     ++ optional (blas.implementation == "mkl") (patch "disable-cmake-mkl-rpath.patch");
 
   postPatch = ''
