@@ -81,7 +81,7 @@ def test_one_evaluation_says_what_a_nixpkgs_contains(nixpkgs: Path) -> None:
         of=PIN,
         pythons=("3.11", "3.12", "3.13", "3.14"),
         magma_patches=("drop-cmp0037.patch", "fix-cuda13-compat.patch"),
-        torch_patches=("patch-for-torch-2.9.1.patch",),
+        torch_patches=("patch-for-torch-2.9.1.patch", "fix-cmake-cuda-toolkit.patch"),
         cuda_sets={
             "cudaPackages_12_9": on_12,
             "cudaPackages_13": on_13,
