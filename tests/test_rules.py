@@ -211,7 +211,7 @@ def findings(tmp_path: Path, text: str) -> list[tuple[str, str, str, int]]:
 def test_a_rule_that_never_applies_is_a_warning_with_its_line(tmp_path: Path) -> None:
     text = WHOLE + rule("unused", 'when.capability = ">=99.0"', 'effect.fixes = ["cccl-shim"]')
     ((check, severity, found, line),) = findings(tmp_path, text)
-    assert (check, severity, found) == ("rules-needed", "warning", "unused applies to no variant")
+    assert (check, severity, found) == ("rules", "warning", "unused applies to no variant")
     assert text.split("\n")[line - 1] == "[[rule]]"
     assert text.split("\n")[line] == 'id = "unused"'
 
@@ -219,7 +219,7 @@ def test_a_rule_that_never_applies_is_a_warning_with_its_line(tmp_path: Path) ->
 def test_contradicting_rules_are_an_error(tmp_path: Path) -> None:
     text = WHOLE + rule("again", 'when.cpu = ["avx"]', 'effect.environment = { USE_FBGEMM = "1" }')
     ((check, severity, found, _),) = findings(tmp_path, text)
-    assert (check, severity) == ("rules-agree", "error")
+    assert (check, severity) == ("rules", "error")
     assert found == "again and no-avx2-libraries set USE_FBGEMM to different values"
     flags = 'effect.cmake_flags = ["-DC_AVX2_FOUND=TRUE"]'
     ((_, _, found, _),) = findings(tmp_path, WHOLE + rule("flag", 'when.cpu = ["avx"]', flags))
