@@ -139,7 +139,7 @@ def judged_setting(found: MeasuredSetting) -> tuple[Verdict, list[str]]:
             texts.append(f"{ran}: {why}")
             verdict = Verdict.SLOWER if side == "A" else Verdict.NOISY
     a, b = found.last
-    for name in a.errors.keys() - b.errors.keys():
+    for name in sorted(a.errors.keys() - b.errors.keys()):
         texts.append(f"A cannot run {name}: {a.errors[name]}")
         verdict = Verdict.SLOWER
     return verdict, texts
