@@ -12,11 +12,9 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
-import pytest
 from conftest import PROJECT
 from packaging.requirements import Requirement
 
@@ -116,122 +114,46 @@ def test_class_and_module_names_are_unique() -> None:
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
-NIX_PROGRAMS: Final = {
-    *("nix", "nix-build", "nix-collect-garbage", "nix-copy-closure", "nix-env"),
-    *("nix-instantiate", "nix-prefetch-url", "nix-store"),
-}
-RUNNERS: Final = {"which", "start", "capture", "run", "Popen", "create_subprocess_exec"}
+def texts(path: Path) -> set[str]:
+    """The constant texts of a module that may be names of programs."""
+    nodes = ast.walk(parsed(path))
+    return {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
 
 
-def program_calls(
-    tree: ast.AST, programs: Collection[str], only_calls: Collection[str]
-) -> Iterator[ast.expr]:
-    """Places that name a program in order to run it.
-
-    The names in `only_calls` have other meanings, so they count only as the start of a list and as
-    the argument of a function that finds or runs a program. Text that contains more than the name
-    is a message.
-    """
-    for node in ast.walk(tree):
-        candidates: list[ast.expr] = []
-        if isinstance(node, ast.List | ast.Tuple):
-            candidates = node.elts[:1]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in RUNNERS:
-            candidates = node.args[:1]
-        elif isinstance(node, ast.Constant) and node.value not in only_calls:
-            candidates = [node]
-        for candidate in candidates:
-            if isinstance(candidate, ast.Constant) and candidate.value in programs:
-                yield candidate
+def first_words(path: Path) -> set[str]:
+    """The texts with which lists and tuples of a module begin, as a command line does."""
+    lists = (n for n in ast.walk(parsed(path)) if isinstance(n, ast.List | ast.Tuple) and n.elts)
+    firsts = (node.elts[0] for node in lists)
+    return {n.value for n in firsts if isinstance(n, ast.Constant) and isinstance(n.value, str)}
 
 
-def nix_commands(tree: ast.AST) -> list[ast.expr]:
-    """Places that run a program of Nix: "nix" is also the name of a backend."""
-    return list(program_calls(tree, NIX_PROGRAMS, {"nix"}))
+def test_command_lines_of_nix_and_git_are_built_in_one_place() -> None:
+    """The name `nix` alone is also that of a backend."""
+    programs = {"nix-build", "nix-env", "nix-instantiate", "nix-prefetch-url", "nix-store"}
+    for module, path in modules().items():
+        if room(module) != "nix":
+            assert not texts(path) & programs, f"{module}: use build_pytorch.nix"
+        if module != "build_pytorch.base.git":
+            assert "git" not in first_words(path), f"{module}: use build_pytorch.base.git"
 
 
-def test_command_lines_of_nix_are_built_in_the_room_nix_only() -> None:
-    elsewhere = {
-        f"{path.relative_to(PROJECT)}:{place.lineno}: use build_pytorch.nix"
-        for module, path in modules().items()
-        if module != "build_pytorch" and room(module) != "nix"
-        for place in nix_commands(parsed(path))
-    }
-    assert elsewhere == set()
-
-
-@pytest.mark.parametrize(
-    ("source", "is_command"),
-    [
-        ('argv = ["nix-store", "--query", path]', True),
-        ('start(("nix", "copy", path))', True),
-        ('process.which("nix")', True),
-        ('program = "nix-build"', True),
-        ('argv = [*limits, "nix-env"]', True),
-        ('backends = ("flox", "nix")', False),
-        ('name = "nix"', False),
-        ('fix = "free some with `nix-collect-garbage`"', False),
-    ],
+WRITES: Final = re.compile(
+    r"\.(write_text|write_bytes|mkdir|touch|unlink|rename|symlink_to|rmtree|copyfile|copy2)\("
 )
-def test_the_search_for_command_lines_of_nix_sees_each_way(source: str, is_command: bool) -> None:
-    assert bool(nix_commands(ast.parse(source))) is is_command
-
-
-def test_one_module_calls_git() -> None:
-    callers = {
-        module
-        for module, path in modules().items()
-        if list(program_calls(parsed(path), {"git"}, {"git"}))
-    }
-    assert callers == {"build_pytorch.base.git"}
-
-
-FILE_CALLS: Final = {
-    *("open", "read_text", "read_bytes", "write_text", "write_bytes", "mkdir", "touch", "unlink"),
-    *("rename", "replace", "symlink_to", "hardlink_to", "copy", "copyfile", "move", "rmtree"),
-    *("iterdir", "glob", "rglob"),
-}
-OPENS_FILES: Final = {
-    "build_pytorch.base.console": "/dev/null",
-    "build_pytorch.base.installed_torch": "runs alone, in the Python of a user",
+WRITERS: Final = {
     "build_pytorch.base.files": "the one door to the files of a checkout",
-    "build_pytorch.build.build_obstacles": "limits in /sys",
-    "build_pytorch.build.log_rules": "a table of the package",
-    "build_pytorch.tasks.command": "/dev/null",
-    "build_pytorch.hardware.detect": "/proc and /sys",
-    "build_pytorch.inspect.configuration": "results in the Nix store",
-    "build_pytorch.inspect.device_code": "results in the Nix store, and a table of the package",
-    "build_pytorch.inspect.elf_file": "results in the Nix store",
-    "build_pytorch.inspect.inspection": "results in the Nix store",
-    "build_pytorch.inspect.target": "results in the Nix store",
-    "build_pytorch.results.artefacts": "results in the Nix store",
-    "build_pytorch.smoke.script": "runs alone, in the Python of a result",
-    "build_pytorch.smoke.upstream": "a temporary folder of its own",
-    "build_pytorch.smoke.upstream_plugin": "runs alone, in the Python of a result",
     "build_pytorch.tasks.init": "the folder of a new project",
     "build_pytorch.sources.planned_change": "a temporary folder of its own",
+    "build_pytorch.smoke.upstream": "a temporary folder of its own",
     "build_pytorch.verify.hooks": "a temporary folder of its own",
 }
-"""The modules that open or list files themselves, with what they open."""
+"""The modules that change files themselves, with what they change."""
 
 
-def file_calls(tree: ast.AST) -> Iterator[str]:
-    """Calls that open, list or change files, but for the methods of strings and locks."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            name = ast.unparse(node.func).split(".")[-1]
-            function = ast.unparse(node.func)
-            is_text = name in {"replace", "copy"} and not function.startswith("os.")
-            if name in FILE_CALLS and not is_text and function != f"self.{name}":
-                yield f"{function}:{node.lineno}"
-
-
-def test_files_of_a_checkout_are_opened_in_one_module() -> None:
-    found = {module: list(file_calls(parsed(path))) for module, path in modules().items()}
-    callers = {module: calls for module, calls in found.items() if calls}
-    others = {module: calls for module, calls in callers.items() if module not in OPENS_FILES}
-    assert others == {}, "use build_pytorch.base.files"
-    assert set(OPENS_FILES) - set(callers) == set(), "no longer needed in OPENS_FILES"
+def test_files_of_a_checkout_are_written_in_one_module() -> None:
+    found = {module for module, path in modules().items() if WRITES.search(path.read_text())}
+    alone = {module for module in found if "import torch" in modules()[module].read_text()}
+    assert found - alone <= WRITERS.keys(), "use build_pytorch.base.files"
 
 
 def test_the_lock_has_a_version_with_hashes_for_every_requirement() -> None:
