@@ -69,10 +69,6 @@ class MatrixError(DocumentError):
     """matrix.toml is unreadable or invalid."""
 
 
-class NothingToBuildError(BuildPytorchError):
-    """Every variant that was selected for a build is skipped."""
-
-
 class NothingSelectedError(BuildPytorchError):
     """No package is in a state that was asked for."""
 
@@ -83,10 +79,6 @@ class ToolError(BuildPytorchError):
 
 class WriteError(BuildPytorchError):
     """A file cannot be written, or another run holds the lock."""
-
-
-class LinkError(BuildPytorchError):
-    """A symbolic link stands in place of a folder of the checkout; it is not followed."""
 
 
 class TemplateError(BuildPytorchError):

@@ -74,7 +74,7 @@ class Tree:
         self._contents: dict[str, bytes | None] = {}
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of a file, or None if it is missing. Raises LinkError and OSError."""
+        """Return the bytes of a file, or None if it is missing. Raises OSError."""
         if path not in self._contents:
             try:
                 self._contents[path] = files.read_below(self.root, path, _LARGEST)

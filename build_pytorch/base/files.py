@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import IO, Final
 
 from build_pytorch.base import paths
-from build_pytorch.base.errors import BuildPytorchError, LinkError, WriteError
+from build_pytorch.base.errors import BuildPytorchError, WriteError
 
 TEMPORARY: Final = ".build-pytorch-tmp"
 """Suffix of half-written files. Not `.nix`, because Flox takes every `.nix` file for a package."""
@@ -29,21 +29,24 @@ LARGEST_TEXT: Final = 1 << 20  #: bytes of a recipe or a matrix.toml; a recipe h
 
 
 def place_below(root: Path, name: str | PurePath) -> Path:
-    """Return the path of a file below a folder. Raises LinkError for a link on the way to it."""
+    """Return the path of a file below a folder.
+
+    Raises BuildPytorchError for a link on the way to it, as all functions that take a root.
+    """
     place = PurePath(name)
     if place.is_absolute() or ".." in place.parts or not place.name:
         raise ValueError(f"{name}: not the name of a file below a folder")
     for folder in place.parents:
         if folder.name and (root / folder).is_symlink():
-            fix = "put a folder in its place"
-            raise LinkError(f"{root / folder}: is a symbolic link and is not followed; {fix}")
+            what = "is a symbolic link and is not followed; put a folder in its place"
+            raise BuildPytorchError(f"{root / folder}: {what}")
     return root / place
 
 
 def open_below(root: Path, name: str | PurePath, mode: str = "rb") -> IO[bytes]:
     """Open a file below a folder; to write, the folders that lead to it are made.
 
-    Raises LinkError as `place_below`, and OSError, also for a link or what is no regular file.
+    Raises OSError, also for a link or what is no regular file.
     """
     path = place_below(root, name)
     if path.is_symlink():
@@ -63,7 +66,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_below(root: Path, name: str | PurePath, limit: int = LARGEST) -> bytes:
-    """Return the bytes of a file of a checkout. Raises LinkError and OSError as `open_below`."""
+    """Return the bytes of a file of a checkout. Raises OSError as `open_below`."""
     return _read(open_below(root, name), limit)
 
 
@@ -106,7 +109,7 @@ def walk_below(root: Path, folder: str) -> Iterator[str]:
     """Yield the names below `root` of all files in a folder and its folders, in order.
 
     A link is yielded and not followed, a temporary file of a killed run is left out. A missing
-    folder is empty. Raises LinkError and OSError.
+    folder is empty. Raises OSError.
     """
     top = place_below(root, f"{folder}/*").parent
     for entry in sorted(os.scandir(top), key=lambda entry: entry.name) if top.exists() else ():
@@ -118,7 +121,7 @@ def walk_below(root: Path, folder: str) -> Iterator[str]:
 
 
 def leftovers(root: Path, names: Iterable[str]) -> list[str]:
-    """Return the temporary files beside some files, as names below `root`. Raises LinkError."""
+    """Return the temporary files beside some files, as names below `root`."""
     folders = {place_below(root, name).parent for name in names}
     found = (path for folder in folders for path in folder.glob(f".*{TEMPORARY}"))
     return sorted(path.relative_to(root).as_posix() for path in found)
@@ -139,7 +142,7 @@ def write_all(root: Path, contents: Mapping[str, bytes | None]) -> None:
 
     In the order of `contents`; None deletes a file. A kill at any moment leaves the old or the new
     file. A new file has the permissions of the old one; a link in its place is replaced and not
-    followed. Missing folders are made. Raises LinkError, and OSError that names one of the files.
+    followed. Missing folders are made. Raises OSError that names one of the files.
     """
     written: dict[Path, Path] = {}
     path = root
@@ -183,7 +186,7 @@ def _write_new(new: Path, data: bytes, *, like: Path) -> None:
 def make_state(root: Path) -> None:
     """Create the state folder with a .gitignore that hides all of it from Git.
 
-    Raises LinkError and OSError.
+    Raises OSError.
     """
     ignore = f"{paths.STATE}/.gitignore"
     if not place_below(root, ignore).exists():
@@ -194,7 +197,7 @@ def make_state(root: Path) -> None:
 def exclusive_lock(root: Path, name: str, activity: str) -> Iterator[None]:
     """Hold a lock file in the state folder; the kernel releases it when the process ends.
 
-    Raises WriteError with the `activity` of the run that holds it, and LinkError.
+    Raises WriteError with the `activity` of the run that holds it, and BuildPytorchError.
     """
     with write_errors():
         make_state(root)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from build_pytorch.base import process
 from build_pytorch.base.console import shortened
 from build_pytorch.base.errors import ToolError
-from build_pytorch.base.process import ProcessResult
 
 _ENVIRONMENT: Final = {
     # The root decides on the repository, not the Git hook or shell that started this process.
@@ -19,12 +18,21 @@ _ENVIRONMENT: Final = {
     "GIT_OPTIONAL_LOCKS": "0",  # looking writes nothing
     "GIT_TERMINAL_PROMPT": "0",
 }
-_MOST: Final = 3  #: files that `add_command` names
 
 
-def run(root: Path, *argv: str) -> ProcessResult:
-    """Run a Git command that reads in a checkout. Raises ToolError if Git is missing."""
-    return process.capture(["git", "--no-pager", *argv], cwd=root, env=_ENVIRONMENT, check=False)
+def run(root: Path, *argv: str, none: int = 0) -> str:
+    """Return what a Git command that reads in a checkout prints; `none`: its code for nothing.
+
+    Raises ToolError with what Git says if it is missing or fails.
+    """
+    if top(root) is None:
+        raise ToolError(f"{root}: not a Git checkout")
+    argv = ("git", "--no-pager", *argv)
+    done = process.capture(argv, cwd=root, env=_ENVIRONMENT, check=False)
+    if done.code not in {0, none}:
+        reason = shortened(" ".join(done.stderr.split()), 500)  # with what Git says to do
+        raise ToolError(f"Git refuses {root}: {reason.removeprefix('fatal: ')}")
+    return done.stdout
 
 
 def top(root: Path) -> Path | None:
@@ -32,25 +40,18 @@ def top(root: Path) -> Path | None:
     return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), None)
 
 
-def refusal(root: Path) -> str:
-    """Return why Git does not work in a folder; empty if it does. Raises ToolError as `run`."""
-    if top(root) is None:
-        return f"{root}: not a Git checkout"
-    found = run(root, "rev-parse", "--git-dir")
-    reason = shortened(" ".join(found.stderr.split()), 500)  # with what Git says to do
-    return f"Git refuses {root}: {reason.removeprefix('fatal: ')}" if found.code else ""
-
-
 def is_committed(root: Path, path: str) -> bool:
     """Return whether a commit has the present content of a file. Raises ToolError as `run`."""
     options = ("--porcelain", "--ignored", "--ignore-submodules=all")
-    found = run(root, "status", *options, "--", path)
-    return not (found.code or found.stdout)
+    return not run(root, "status", *options, "--", path)
 
 
 def ignored(root: Path, places: Iterable[str]) -> list[str]:
     """Return the places below `root` that the checkout's .gitignore leaves out; [] without Git."""
-    return _printed(root, "check-ignore", "--no-index", *places).splitlines()
+    try:
+        return run(root, "check-ignore", "--no-index", *places, none=1).splitlines()
+    except ToolError:
+        return []
 
 
 def files_named(root: Path, pattern: str) -> list[str]:
@@ -59,28 +60,18 @@ def files_named(root: Path, pattern: str) -> list[str]:
     `pattern` is a pattern of Git for the path. A tracked file may be missing on the disk.
     """
     options = ("-z", "--cached", "--others", "--exclude-standard")
-    found = _printed(root, "ls-files", *options, "--", pattern)
-    return sorted(set(found.split("\0")[:-1]))
-
-
-def _printed(root: Path, *argv: str) -> str:
-    has_git = top(root) is not None and process.which("git") is not None
-    return run(root, *argv).stdout if has_git else ""
+    try:
+        return sorted(set(run(root, "ls-files", *options, "--", pattern).split("\0")[:-1]))
+    except ToolError:
+        return []
 
 
 def extract(root: Path, name: str, folder: Path) -> None:
     """Write the files of a commit into an empty folder. Raises ToolError, also for no commit."""
     commit = f"{name}^{{commit}}"
-    found = run(root, "rev-parse", "--verify", "--quiet", "--end-of-options", commit)
-    if found.code:
+    found = run(root, "rev-parse", "--verify", "--quiet", "--end-of-options", commit, none=1)
+    if not found:
         raise ToolError(f'"{name}": not a commit, branch or tag of {root}')
     archive = f"{folder}/.archive.tar"
-    made = run(root, "archive", f"--output={archive}", found.stdout.strip())
-    if made.code:
-        raise ToolError(f"git archive: {made.last_line}")
+    run(root, "archive", f"--output={archive}", found.strip())
     process.capture(["tar", "-xf", archive, "--no-same-owner", "-C", str(folder)])
-
-
-def add_command(missing: Sequence[str]) -> str:
-    """Return the command, in backticks, that lets Git track files."""
-    return f"`git add {' '.join(missing) if len(missing) <= _MOST else '-A'}`"

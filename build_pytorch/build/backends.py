@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from build_pytorch.base import git, process
-from build_pytorch.base.errors import BuildPytorchError, near_miss
+from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.tables import environment_of
 from build_pytorch.nix import store
@@ -23,6 +23,7 @@ FLOX: Final = "flox"
 NIX: Final = store.NIX
 PROGRAMS: Final = {FLOX: "flox", NIX: store.NIX_BUILD}
 """Program by name of the backend, in the order in which they are tried without --backend."""
+_MOST_NAMED: Final = 3  #: files in a command to copy
 _CLOCK_SKEW: Final = 0.1  #: seconds by which the time stamps of files may be behind our clock
 
 
@@ -100,13 +101,15 @@ class BuildBackend:
         root = self.settings.root
         if self.name != FLOX:
             return
-        if refusal := git.refusal(root):
-            yield f"{refusal}; Flox builds only what Git tracks; use --backend nix"
-            return
         recipes = [path for step in steps for path in evidence.recipe_files(root, step.package)]
-        tracked = set(git.run(root, "ls-files", "--", *recipes).stdout.splitlines())
+        try:
+            tracked = set(git.run(root, "ls-files", "--", *recipes).splitlines())
+        except ToolError as error:
+            yield f"{error}; Flox builds only what Git tracks; use --backend nix"
+            return
         if missing := [path for path in dict.fromkeys(recipes) if path not in tracked]:
-            yield f"Flox sees only files that Git tracks: {git.add_command(missing)}"
+            files = " ".join(missing) if len(missing) <= _MOST_NAMED else "-A"
+            yield f"Flox sees only files that Git tracks: `git add {files}`"
 
     def command(self, step: Step, cores: int) -> BuildCommand:
         """Return the program that builds a step.

@@ -17,7 +17,7 @@ from build_pytorch.base.console import (
     some,
     visible,
 )
-from build_pytorch.base.errors import BuildPytorchError, NothingToBuildError
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build.backends import BuildAction
 from build_pytorch.build.build_attempt import BuildAttempt, BuildOutcome, BuildState
 from build_pytorch.build.build_plan import BuildPlan
@@ -36,7 +36,7 @@ def refusal(plan: BuildPlan) -> BuildPytorchError | None:
         number = counted(len(plan.obstacles), "obstacle")
         return BuildPytorchError(f"{what}: {number}:\n{lines}")
     if all(step.action is BuildAction.SKIPPED for step in plan.steps):
-        return NothingToBuildError(f"nothing to build: {plan.steps[0].reason}")
+        return BuildPytorchError(f"nothing to build: {plan.steps[0].reason}")
     return None
 
 

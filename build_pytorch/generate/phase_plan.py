@@ -44,7 +44,7 @@ def _entries(matrix: Matrix) -> dict[str, Cleanup]:
 
 
 def plan_recipe(matrix: Matrix, tree: Tree, package: Package, text: str) -> Change:
-    """Plan the recipe of a package. Raises LinkError."""
+    """Plan the recipe of a package. Raises BuildPytorchError for a link."""
     path = package.path
     entry = _entries(matrix).get(path)
     action: Literal["refuse", "rewrite", "keep"] = "refuse"
