@@ -36,6 +36,7 @@ RULE = (
     "effect = {}\n"
 )
 EARLY = "6a030d535719c5190187c4cec156f335e95e3211"
+PIN = 'date = "d"\ntorch = "2.9.1"\npython = "3.13"\nsource = "s"\nchecked = "2026-11-21"'
 NAMES = 'names = { cpu = "python{python}-torch{torch}-cpu" }'
 OWN_GPU = 'capability = "13.0"\nfamily = "New"\nhosts.x86_64-linux = ["New"]\n'
 
@@ -222,6 +223,8 @@ MISTAKES = [
     ("job_memory = 5 ", "job_memory = 0.9 ", "job_memory", "found 0.9; allowed: 1 or more for"),
     ("", f"{RULE}when = {{}}\n{RULE}when = {{}}", "rule[1].id", 'found "x"; allowed: each id once'),
     # of facts that are known
+    (EARLY, EARLY[::-1], "pin.early_2026.facts.of", f"`invoke bump --nixpkgs {EARLY[::-1]} --ass"),
+    ("", f'[pin.x]\nrev = "{"1" * 40}"\n{PIN}', "pin.x.facts", "missing, so what it contains"),
     ("", '[cpu.avx512]\ncpuinfo = ["avx512f"]', "cpuinfo", "also avx512dq, avx512vl, avx512bw, f"),
     ("", '[cpu.avx2]\ncpuinfo = ["avx2", "f16c"]', "cpuinfo", "also fma: its flags need them"),
     ("", '[cpu.armv9]\ncpuinfo = ["sve"]', "cpu.armv9.cpuinfo", "also sve2: its flags"),
@@ -234,6 +237,9 @@ MISTAKES = [
     # names and files that two share
     (CPU_ONLY, f'{CPU_ONLY}\nfolder = ".flox/pkgs/arm"', "group[2].folder", "the folder .flox/pk"),
     ('folder = ".flox/pkgs"', 'folder = "docs"', "release.cuda13_0.folder", "a folder of recipes"),
+    ('folder = ".flox/pkgs"', 'folder = "a/b.nix"', "release.cuda13_0.folder", "of recipes"),
+    ('folder = ".flox/pkgs"', 'folder = "a/b.py"', "release.cuda13_0.folder", "of recipes"),
+    ('folder = ".flox/pkgs"', 'folder = "a/b.md"', "release.cuda13_0.folder", "of recipes"),
     ('folder = ".flox/pkgs"', 'folder = ".git/hooks"', "release.cuda13_0.folder", "of recipes"),
     ('folder = ".flox/pkgs"', 'folder = "matrix.toml"', "release.cuda13_0.folder", "of recipes"),
     ("build-notes-2.10-cuda13.md", "../a.md", "cuda13_0.notes", "a Markdown file below docs/"),
@@ -253,6 +259,8 @@ def test_each_mistake_is_one_line_with_place_found_and_allowed(
     assert found, message
     assert int(found[1]) <= WHOLE.count("\n") + 12
     assert found[2].endswith(place)
+    assert re.match(r"(publisher|pin|rule\[\d\]|gpu|cpu|release)(\.|$)", found[2])
+    assert re.fullmatch(r"\w+(\.[\w-]+|\[\d+\])*", found[2])
     assert says in found[3]
 
 

@@ -295,6 +295,10 @@ def test_arrays_are_replaced_not_added() -> None:
             "a package of release.cuda12_8 as well; allowed: oth",
         ),
         (
+            'like = "cuda12_8"\nfolder = "o"\nnames.package = "other"',
+            "release.x.companion.torchvision: found torchvision-python313-cuda12_8-sm120-avx, a pack",
+        ),
+        (
             'like = "cuda12_8"',
             "which release.cuda12_8 writes as well; allowed: another folder",
         ),

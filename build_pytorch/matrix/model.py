@@ -303,15 +303,13 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def untaken_hashes(self) -> tuple[tuple[str, str], ...]:
         """The names and places of its sources that have no hash yet: without, no build begins."""
-        places: list[tuple[str, ...]] = [("torch",)]
-        places += [("cuda", "packages_from")] if self.is_wrapper else []
-        places += [("companion", self.name)] if self.companion else []
-        found = []
-        for place in places:
-            table = self.release.hashed.get(place)
-            if table and not getattr(table, table.hash_key):
-                name = f"release.{self.release_name}.{'.'.join(place)}"
-                found.append((table.source_name or place[-1], name))
+        own: set[tuple[str, ...]] = {("torch",), ("companion", self.name)}
+        own |= {("cuda", "packages_from")} if self.is_wrapper else set()
+        found = [
+            (table.source_name or place[-1], f"release.{self.release_name}.{'.'.join(place)}")
+            for place, table in self.release.hashed.items()
+            if place in own and not getattr(table, table.hash_key)
+        ]
         patches = (("patch", f"patch {p.name}") for p in self.effects.patches if not p.hash)
         return (*found, *patches)
 

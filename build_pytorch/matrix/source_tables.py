@@ -44,7 +44,6 @@ class KnownCompanion(TomlTable, frozen=True, kw_only=True):
     main: tuple[str, ...]
     device_code: tuple[str, ...]
     no_device_code: ft.Range | None = None
-    note: ft.NoText = ""
 
 
 class KnownVersions(TomlTable, frozen=True, kw_only=True):

@@ -185,11 +185,6 @@ class Release(TomlTable, frozen=True, kw_only=True):
     cleanup: tuple[Cleanup, ...] = ()
 
     @property
-    def environment(self) -> str:
-        """The folder of the Flox environment with the recipes, below the root; "." is the root."""
-        return environment_of(self.folder)
-
-    @property
     def companions(self) -> dict[str, Companion]:
         """The companions that have recipes, by name."""
         return {k: it for k, it in self.companion.items() if isinstance(it, Companion)}
