@@ -296,7 +296,7 @@ def test_arrays_are_replaced_not_added() -> None:
         ),
         (
             'like = "cuda12_8"\nfolder = "o"\nnames.package = "other"',
-            "release.x.companion.torchvision: found torchvision-python313-cuda12_8-sm120-avx, a pack",
+            "release.x.companion.torchvision: found torchvision-python313-cuda12_8-sm120-avx, a p",
         ),
         (
             'like = "cuda12_8"',
