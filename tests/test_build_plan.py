@@ -17,7 +17,7 @@ from build_pytorch.build.backends import (
     BuildSettings,
     Step,
 )
-from build_pytorch.build.build_plan import decide, in_order, work_of_nix
+from build_pytorch.build.build_plan import decide, in_order, reason_to_skip, work_of_nix
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.nix.derivations import Derivation
@@ -44,9 +44,11 @@ def ended(package: Package, outcome: str, **fields: Any) -> Event:
 
 
 AGAIN = {"outcome": "failed", "cause": "cccl-headers", "fails_again": True}
+HASH = {**AGAIN, "cause": "hash-mismatch"}
 PASSES = {"outcome": "failed", "cause": "network"}
 STOPPED = {"outcome": "stopped", "cause": "cuda-on", "outputs": (OUTPUT,)}
 REMOTE = {"builders": "ssh://x"}
+FIX = {"fix_hashes": True}
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,9 @@ REMOTE = {"builders": "ssh://x"}
         ("cpu-avx2", AGAIN, {}, {"keep_failed": True}, False, "build not built yet"),
         ("cpu-avx2", {**AGAIN, "digest": "other"}, {}, {}, False, "build not built yet"),
         ("cpu-avx2", PASSES, {}, {}, False, "build not built yet"),
+        ("cpu-avx2", HASH, {}, {}, False, "failed would fail again (hash-mismatch)"),
+        ("cpu-avx2", HASH, {}, FIX, False, "build not built yet"),
+        ("cpu-avx2", AGAIN, {}, FIX, False, "failed would fail again"),
         ("cpu-avx2", STOPPED, HERE, {}, True, "failed its build was stopped (cuda-on), but"),
         ("cpu-avx2", STOPPED, {}, {"force": True}, True, "build in the store already"),
         ("sm121-armv9", {}, {}, {}, False, "skipped wrong platform: this machine builds no aarch"),
@@ -90,6 +95,32 @@ def test_what_becomes_of_a_package(
     present = {OUTPUT} if is_present else set()
     action, reason = decide(found, backend(**settings), derivation, present, torch=None, skip="")
     assert f"{action} {reason}".startswith(wanted)
+
+
+@pytest.mark.parametrize(
+    ("id_", "settings", "covered", "wanted"),
+    [
+        ("cuda13_0/cpu-avx2", {}, (), ""),
+        ("cuda13_0/sm121-avx2", {}, (), "impossible-host: no x86_64-linux machine has SM121"),
+        ("cuda13_0/sm121-avx2", {"force": True}, (), ""),
+        ("nightly/sm121-armv9", {}, (), "matrix.toml: release.nightly.torch has no hash yet; `in"),
+        ("nightly/sm121-armv9", FIX, (), ""),
+        ("nightly/sm121-armv9-wrapper", FIX, (), ""),
+        (
+            "nightly/sm121-armv9-wrapper",
+            FIX,
+            ["nightly/sm121-armv9"],
+            "the same build as nightly/s",
+        ),
+        ("nightly/sm121-armv9-wrapper", {"force": True}, ["nightly/sm121-armv9"], ""),
+    ],
+)
+def test_what_is_skipped_whatever_is_known_of_it(
+    id_: str, settings: dict[str, Any], covered: list[str], wanted: str
+) -> None:
+    matrix = matrix_reader.parse(WHOLE)
+    found = reason_to_skip(named(matrix, id_), BuildSettings(root=Path(), **settings), (), covered)
+    assert (found.startswith(wanted), bool(found)) == (True, bool(wanted))
 
 
 def test_what_needs_a_variant_shares_its_lot(matrix: Matrix) -> None:

@@ -91,7 +91,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     states = package_states(settings.root, [*wanted, *twins], history)
     asked = {package.id for package in wanted}
     covered = asked | {i for i, s in states.items() if s.output}
-    skipped = {package.id: _reason_to_skip(package, settings, asked, covered) for package in wanted}
+    skipped = {package.id: reason_to_skip(package, settings, asked, covered) for package in wanted}
     rest = [p for p in wanted if not (skipped[p.id] or _is_built(states[p.id]))]
     obstacles = [missing] if missing else []
     obstacles += build_obstacles.of_recipes(matrix, rest, force=settings.force)
@@ -160,7 +160,7 @@ def _same_build(variant: Variant) -> Variant | None:
     return None if derivations.local_checkout(variant) else variant.same_build_as
 
 
-def _reason_to_skip(
+def reason_to_skip(
     package: Package, settings: BuildSettings, asked: Collection[str], covered: Collection[str]
 ) -> str:
     """Return why a package is not built, whatever is known of it; empty if it may be.
