@@ -111,11 +111,7 @@ def test_the_version_is_the_one_of_the_matrix(
     version = version.replace("0.25.0", package_of(f"cpu-avx2+{name}").version)
     text = f"__version__ = '{version}'\ngit_version = 'x'\n" if version else ""
     (tmp_path / name / "version.py").write_text(text)
-    part = looked("config", f"cpu-avx2+{name}", folder)
-    assert (part["state"], part["title"]) == (
-        state,
-        "version, CUDA and compiler flags are the variant's",
-    )
+    assert looked("config", f"cpu-avx2+{name}", folder)["state"] == state
 
 
 def test_a_folder_without_the_library_is_refused(tmp_path: Path) -> None:
@@ -131,7 +127,7 @@ def test_all_parts_pass_for_the_files_of_a_companion(project: Project, tmp_path:
     done = project.run("invoke", "inspect", *argv)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "cpu-avx2+torchvision  passed" in done.stdout
-    assert "the libraries are complete ELF files" in done.stdout
+    assert "  passed   files\n" in done.stdout
 
 
 # --- closure ---

@@ -30,7 +30,7 @@ libc10.so        | empty       | it is empty
 libc10.so        | folder      | Is a directory
 libc10.so        | pipe        | not a regular file
 libc10.so        | dangling    | No such file or directory
-libc10.so        | loop        | is a symbolic link
+libc10.so        | loop        | Too many levels of symbolic links
 libc10.so        | device      | not a regular file
 libc10.so        | header      | its table of sections is missing or cut off
 libc10.so        | half        | its table of sections is missing or cut off

@@ -6,13 +6,15 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from msgspec import Struct, structs
 
 from build_pytorch.base import files, foreign_json
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.inspect import closure, configuration, device_code
+from build_pytorch.inspect.closure import check_closure
+from build_pytorch.inspect.configuration import check_config, check_features
+from build_pytorch.inspect.device_code import check_device_code
 from build_pytorch.inspect.elf_file import MACHINES, read_elf
 from build_pytorch.inspect.target import InspectionFinding, Target
 from build_pytorch.matrix.model import Package
@@ -26,22 +28,10 @@ _STATES: Final[tuple[tuple[str, Outcome], ...]] = (
 )  # fmt: skip
 
 
-class Part(NamedTuple):
-    """A part: what is right, the fix, and the check.
-
-    The check yields findings and adds to the figures. It raises ToolError if it cannot look.
-    """
-
-    title: str
-    fix: str
-    check: Callable[[Target, dict[str, Any]], Iterator[InspectionFinding]]
-
-
 class PartResult(Struct, kw_only=True):
     """The outcome of one part; the fields are keys of --json. skipped: something is undecided."""
 
     id: str
-    title: str
     state: Outcome
     findings: list[InspectionFinding] = []
     figures: dict[str, Any] = {}
@@ -85,30 +75,22 @@ def check_libraries(target: Target, _figures: dict[str, Any]) -> Iterator[Inspec
             yield InspectionFinding("error", library.name, found, expected)
 
 
-_BUILD_AGAIN: Final = "build the variant again from its recipe"
-PARTS: Final = {
-    "files": Part("the libraries are complete ELF files", _BUILD_AGAIN, check_libraries),
-    "device-code": Part(
-        "device code is for the variant's GPU architecture, and for no other",
-        "look at gpuTargets in the recipe and build again",
-        device_code.check_device_code,
-    ),
-    "config": Part(
-        "version, CUDA and compiler flags are the variant's",
-        _BUILD_AGAIN,
-        configuration.check_config,
-    ),
-    "features": Part(
-        "what the official wheel of its version has is compiled in",
+_Check = Callable[[Target, dict[str, Any]], Iterator[InspectionFinding]]
+PARTS: Final[dict[str, tuple[_Check, str]]] = {
+    "files": (check_libraries, "build the variant again from its recipe"),
+    "device-code": (check_device_code, "look at gpuTargets in the recipe and build again"),
+    "config": (check_config, "build the variant again from its recipe"),
+    "features": (
+        check_features,
         "compile it in, or name it with a reason in `without` of matrix.toml",
-        configuration.check_features,
     ),
-    "closure": Part(
-        "one CUDA version, and no more bytes than allowed",
+    "closure": (
+        check_closure,
         "look at the overlays in the recipe, or raise closure_gib in matrix.toml",
-        closure.check_closure,
     ),
 }
+"""Each part: the check, which yields findings and adds to the figures, and the fix. A check raises
+ToolError or OSError if it cannot look."""
 
 
 def built_target(package: Package, artefact: Artefact) -> Target:
@@ -188,9 +170,9 @@ def inspect_target(target: Target) -> Inspection:
 
 def look(name: str, target: Target, obstacle: str = "") -> PartResult:
     """Run a part; undecided for an obstacle, if a tool fails or if a file cannot be read."""
-    part, figures = PARTS[name], dict[str, Any]()
+    (check, fix), figures = PARTS[name], dict[str, Any]()
     try:
-        findings = [] if obstacle else list(part.check(target, figures))
+        findings = [] if obstacle else list(check(target, figures))
     except (ToolError, OSError) as error:
         obstacle = str(error).partition("\n")[0]
     if obstacle:
@@ -198,10 +180,9 @@ def look(name: str, target: Target, obstacle: str = "") -> PartResult:
     severities = {finding.severity for finding in findings}
     states = [state for severity, state in _STATES if severity in severities]
     for finding in findings:
-        finding.fix = finding.fix or part.fix
-    return PartResult(
-        id=name, title=part.title, state=(*states, "passed")[0], findings=findings, figures=figures
-    )
+        finding.fix = finding.fix or fix
+    state = (*states, "passed")[0]
+    return PartResult(id=name, state=state, findings=findings, figures=figures)
 
 
 def _reason(part: PartResult) -> str:

@@ -63,9 +63,8 @@ def _show(screen: Screen, package: Package, result: Inspection) -> None:
         screen.fold("  ", result.reasons[0])
         return
     screen.line(f"  {result.folder}")
-    width = max(len(part.id) for part in result.parts)
     for part in result.parts:
-        screen.line(f"  {paint(part.state, 7)}  {part.id:<{width}}  {part.title}")
+        screen.line(f"  {paint(part.state, 7)}  {part.id}")
         for finding in part.findings:
             found, colour = f"{finding.path}: {finding.found}", _COLOURS.get(finding.severity)
             screen.fold(f"    {finding.severity}  ", found, colour or "yellow", indent=6)
