@@ -293,6 +293,14 @@ def test_a_value_that_contradicts_several_others_is_one_line_for_each(
         assert place in line
 
 
+def test_gpus_need_a_cuda() -> None:
+    text = re.sub(r"\[release\.cuda13_0\.cuda\]\n(.+\n)+", "", ONE)
+    text = text.replace("{python}-cuda{cuda}", "{python}")
+    says = 'found "gpu"; allowed: "gpu" only in a release that has a cuda table'
+    lines = [f"release.cuda13_0.group[{number}].kind: {says}" for number in (0, 1)]
+    assert [line.partition(": ")[2] for line in refusal(text)] == lines
+
+
 def test_an_inherited_mistake_is_reported_where_it_is_written() -> None:
     line, message = header_of("max_jobs = 32"), error_of(("max_jobs = 32", "max_jobs = 0"))
     assert message.startswith(f"matrix.toml:{line}: release.cuda13_0.build.max_jobs: found 0")
