@@ -164,11 +164,11 @@ class Cleanup(TomlTable, frozen=True, kw_only=True):
 class Release(TomlTable, frozen=True, kw_only=True):
     """One PyTorch on one nixpkgs pin, one CUDA and one Python, with its variants.
 
-    In folder and names, {release}, {torch}, {python} and {cuda} stand for the key of the release
-    and for its versions.
+    In its texts, {release}, {torch}, {python} and {cuda} stand for the key of the release and for
+    its versions.
     """
 
-    like: ft.Key | None = None  #: release whose values it has where it has none; not notes, cleanup
+    like: ft.Key | None = None  #: release above whose values it has where it has none; not notes, cleanup
     folder: ft.Folder  #: folder of the recipes; Flox takes every .nix file below it
     catalog: ft.Key = "main"  #: package names are unique among the releases with one value
     notes: ft.DocPath | None = None  #: build notes; the page of the release links them
