@@ -18,7 +18,7 @@ from build_pytorch.base import process
 from build_pytorch.matrix.model import Package
 from build_pytorch.nix import store
 
-_SECONDS: Final = 600
+_SECONDS: Final = 120
 """Time limit of all runs, which take a second. A single hook has 2 s of CPU time."""
 _MEMORY: Final = "/dev/shm"  # noqa: S108 - a private folder is made there
 """A file system in memory: on a disk, the hundred folders of the runs take half a second."""

@@ -58,11 +58,7 @@ let
       overlays = lib.length overlays;
     };
   };
-  own = final: _: {
-    pkgs = final;
-    extend = overlay: import ./. (args // { overlays = overlays ++ [ overlay ]; });
-  };
   # An overlay gets the end result as `final` and the result of earlier overlays as `prev`.
-  pkgs = lib.fix (lib.foldl' (pkgs: overlay: lib.extends overlay pkgs) packages ([ own ] ++ overlays));
+  pkgs = lib.fix (lib.foldl' (pkgs: overlay: lib.extends overlay pkgs) packages overlays);
 in
 lib.throwIf (!lib.elem platform lib.platforms.all) "Unknown system: ${platform}" pkgs

@@ -39,6 +39,7 @@ import ./fetchers.nix { inherit lib mkDerivation; }
 ] (pname: mkDerivation { inherit pname; version = "0"; })
 // {
   inherit lib config system;
+  pkgs = final;
 
   stdenv = {
     inherit mkDerivation system;
