@@ -140,7 +140,7 @@ def test_templates_that_cannot_be_read_are_not_called_missing(project: Project) 
     (project.root / "templates").symlink_to("templates")
     done = project.invoke("verify", "--json", "--only", "generated-recipes")
     (finding,) = json.loads(done.stdout)["findings"]
-    assert "cannot be read: is a symbolic link" in finding["found"]
+    assert "cannot be read: " in finding["found"]
     assert "missing" not in finding["found"]
 
 
