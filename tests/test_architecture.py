@@ -23,14 +23,19 @@ PACKAGE: Final = PROJECT / "build_pytorch"
 ARCHITECTURE: Final = PROJECT / "docs/explanation/architecture.md"
 
 
-def rows() -> dict[str, int]:
-    """The row of each room in the drawing of the architecture page; 0 is the lowest."""
-    drawn = re.findall(r"(?s)subgraph row(\d)(.*?)\n    end\n", ARCHITECTURE.read_text())
+def arrows() -> dict[str, set[str]]:
+    """The rooms to which each room of the drawing has an arrow."""
+    lines = re.findall(r'(?m)^    (\w+)\["\w+: [^"]*"\](?: --> (.*))?$', ARCHITECTURE.read_text())
+    drawn = {name: set(targets.split(" & ")) if targets else set() for name, targets in lines}
     return {
-        name: int(row)
-        for row, text in drawn
-        for name in re.findall(r'(?:room_)?(\w+)\["\1: ', text)
+        name.removeprefix("room_"): {target.removeprefix("room_") for target in targets}
+        for name, targets in drawn.items()
     }
+
+
+def below(room: str) -> set[str]:
+    """The rooms to which the arrows of a room lead, also through others."""
+    return {target for it in arrows()[room] for target in {it, *below(it)}}
 
 
 @functools.cache
@@ -66,15 +71,15 @@ def room(module: str) -> str:
     return module.partition(".")[2].partition(".")[0]
 
 
-def test_imports_run_downwards_only() -> None:
-    row = rows()
-    wrong = [
-        f"{module} imports {target}"
-        for module, targets in edges().items()
-        for target in sorted(targets)
-        if room(module) != room(target) and row[room(module)] <= row[room(target)]
-    ]
-    assert wrong == [], f"a room imports from lower rows of {ARCHITECTURE.name} only"
+def test_imports_follow_the_arrows_of_the_drawing() -> None:
+    imported: dict[str, set[str]] = defaultdict(set)
+    for module, targets in edges().items():
+        imported[room(module)] |= {room(target) for target in targets} - {room(module)}
+    own = {name: targets - {""} for name, targets in imported.items() if name}
+    others = {name: targets - below(name) for name, targets in own.items()}
+    assert not any(others.values()), f"imports without an arrow in {ARCHITECTURE.name}: {others}"
+    unused = {name: targets - own[name] for name, targets in arrows().items() if name in own}
+    assert not any(unused.values()), f"{ARCHITECTURE.name} has arrows that are no imports: {unused}"
 
 
 def test_no_module_imports_itself_through_others() -> None:
@@ -91,9 +96,7 @@ def test_every_room_is_drawn_once() -> None:
     loose = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py", "__main__.py"}
     assert loose == set()
     rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and list(path.rglob("*.py"))}
-    drawn = re.findall(r'(\w+)\["(\w+): ', ARCHITECTURE.read_text())
-    assert sorted(name for _, name in drawn if name in rooms) == sorted(rooms)
-    assert rows().keys() == rooms
+    assert arrows().keys() == rooms
 
 
 def test_init_files_hold_a_docstring_only() -> None:

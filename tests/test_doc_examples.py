@@ -27,7 +27,7 @@ from conftest import PROJECT, needs_nix
 from github_api import NEW_PIN, Api, commit, commits
 from smoke_reports import raw
 from test_pin_facts import offer
-from test_prefetch import OTHER, TORCH, tool
+from test_prefetch import OTHER, tool
 from test_publish import FLOX
 from world import Site, World, prepared_project
 
@@ -244,7 +244,7 @@ def with_sources(reader: Reader) -> None:
     reader.env["BUILD_PYTORCH_GITHUB"] = f"file://{reader.world.folder}"
     (reader.root.parent / "tools/nix-prefetch-url").unlink()
     mismatch = "error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':"
-    lines = f"{mismatch}\n  specified: {OTHER}\n     got:    {TORCH}\n"
+    lines = f"{mismatch}\n  specified: {OTHER}\n     got:    {OTHER.replace('BB', 'EE')}\n"
     reader.world.program("flox", f'#!/bin/sh\ncat >&2 <<"END"\n{lines}END\nexit 1\n')
 
 

@@ -143,7 +143,7 @@ def _with_isas(text: str, *, allows_this_cpu: bool) -> str:
         is_lacking = cpu.platform.startswith(platform.machine()) and not set(cpu.cpuinfo) <= set(
             here
         )
-        own = ['same_as = ""'] if cpu.same_as else []
+        own = ['same_as = ""'] if cpu.same_as and allows_this_cpu else []
         if allows_this_cpu and is_lacking:
             own += [
                 f"cpuinfo = {json.dumps(here[:1])}",

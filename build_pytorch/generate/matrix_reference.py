@@ -72,12 +72,11 @@ def page(root: Path) -> str:
     for name, of_table in headers.items():
         if name in _LEARNED:
             continue
-        purpose, meanings = comments[name]
-        rows = _rows(definitions[name], meanings)
+        rows = _rows(definitions[name], comments[name][1])
         again = [key for key, row in rows.items() if row in explained]
         explained += rows.values()
         new = [row for key, row in rows.items() if key not in again]
-        sections.append((of_table, purpose, new, again))
+        sections.append((of_table, new, again))
     return render_file(root, "docs/matrix.md.j2", sections=sections, known=known_hardware.load())
 
 
