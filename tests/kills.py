@@ -5,7 +5,6 @@ Points are drawn from a seed, which a failing test prints.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -27,6 +26,7 @@ from world import Site, World, kill_session, prepared_project, wait_until
 from build_pytorch.base import digest
 from build_pytorch.base.files import TEMPORARY
 from build_pytorch.sources import fetchers, planned_change
+from build_pytorch.verify import reports
 
 KILLED: Final = -9
 LAST: Final = 1 << 30  #: the number of a call that no run reaches
@@ -254,12 +254,6 @@ CHANGES: Final = {
 """A command line of each command that writes matrix.toml and other files; for a whole matrix."""
 
 
-class Verified:
-    """The result of a verification that finds nothing."""
-
-    exit_code, summary, strict_reason, findings, outcomes = 0, "", "", (), ()
-
-
 class ChangeKiller:
     """A Git checkout in which a command of CHANGES is killed before one of its renames.
 
@@ -312,11 +306,12 @@ class ChangeKiller:
 
     def run_again(self) -> tuple[int, str]:
         """Run the command to its end. Return the exit code and what it says."""
-        with contextlib.ExitStack() as patches:
-            verified = mock.patch.object(planned_change, "verify_planned", return_value=Verified)
-            patches.enter_context(verified)
-            nothing = mock.patch.object(fetchers, "fetch_moved", return_value=([], []))
-            patches.enter_context(nothing)
+        verified = mock.Mock(exit_code=0)
+        with (
+            mock.patch.object(planned_change, "verify_planned", return_value=verified),
+            mock.patch.object(reports, "show"),
+            mock.patch.object(fetchers, "fetch_moved", return_value=([], [])),
+        ):
             done = run_in_process(self.project.root, self.words, {})
         return done.returncode, done.stdout + done.stderr
 
