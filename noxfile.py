@@ -105,13 +105,6 @@ def pages(session: nox.Session) -> None:
 
 
 @nox.session
-def bench(session: nox.Session) -> None:
-    """Measure our commands against bare baselines in the same run, as ratios."""
-    install(session)
-    session.run("python", "tests/bench/bench.py", *session.posargs)
-
-
-@nox.session
 def whole(session: nox.Session) -> None:
     """Build a whole PyTorch and look at it, hours; after --: variants, then options of build."""
     install(session)

@@ -27,7 +27,7 @@ ENDED = "error: {}; every file is whole, run again to go on\n"
 
 def test_nox_lists_sessions_and_builds_with_their_tags(still: Project) -> None:
     listing = still.nox("-l").stdout
-    for name in ("tests", "lint", "verify", "bench", "build(sm120-avx512)"):
+    for name in ("tests", "lint", "verify", "build(sm120-avx512)"):
         assert f" {name} " in listing
     rows = json.loads(still.nox("-l", "--json", "-s", "build").stdout)
     by_id = {row["call_spec"]["variant"]: row["tags"] for row in rows}

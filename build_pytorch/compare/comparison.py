@@ -83,6 +83,8 @@ def compare(  # noqa: PLR0913 - the options of the command
     outcome, reasons = judged(found)
     gpus = [measured.last[0].gpu for measured in found if measured.last[0].gpu]
     cpu = detect.this_machine().cpu.model or "unknown CPU"
+    means = {it.title: it.mean for it in found if it.mean}
+    is_fair = all(judged_setting(it)[0] is means[it.title].verdict for it in found)
     result = Comparison(
         a=_side(a, a_torch),
         b=_side(b, b_torch),
@@ -91,7 +93,7 @@ def compare(  # noqa: PLR0913 - the options of the command
         settings=tuple(found),
         outcome=outcome,
         reasons=reasons,
-        alias=alias_line(a, b, {it.title: it.mean for it in found if it.mean}),
+        alias=alias_line(a, b, means) if is_fair else "",
     )
     facts = ComparedFacts(
         against=b.label,
