@@ -9,7 +9,7 @@ import sys
 import tomllib
 
 import pytest
-from conftest import PROJECT, Project
+from conftest import PROJECT, Project, unfolded
 
 from build_pytorch.matrix.model import Matrix
 
@@ -35,7 +35,8 @@ def test_a_region_edited_by_hand_is_refused(project: Project) -> None:
     project.edit("README.md", "36 GPU x86", edited)
     done = project.invoke("phase5")
     assert done.returncode == 1
-    assert "edited by hand between the markers of counts; --force overwrites it" in done.stdout
+    said = "edited by hand between the markers of counts; --force overwrites it"
+    assert said in unfolded(done.stdout)
     assert edited in done.stdout
     assert edited in (project.root / "README.md").read_text()
     assert project.invoke("phase5", "--force").returncode == 0
