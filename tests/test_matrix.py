@@ -180,6 +180,7 @@ MISTAKES = [
     # unknown names
     ('"sm120", "sm121"', '"sm120", "sm212"', "group[0].gpu[1]", 'did you mean "sm121"?'),
     ('"sm61"', '"sm130"', "release.cuda12_8.group[1].gpu[0]", "or add its table:\n  [gpu.sm130]"),
+    ('pin = "autumn_2025"', 'pin = "x"', "nixpkgs.pin", "allowed: early_2026, autumn_2025, f"),
     ('pin = "autumn_2025"', 'pin = "autum_2025"', "nixpkgs.pin", 'did you mean "autumn_2025"?'),
     ("", f'{RULE}when.cpu = ["avx3"]', "rule[0].when.cpu[0]", 'found "avx3"'),
     ("", f'{RULE}when.gpu = ["s"]', "rule[0].when.gpu[0]", 'found "s"; allowed: sm121'),
@@ -262,6 +263,7 @@ def test_each_mistake_is_one_line_with_place_found_and_allowed(
     assert re.match(r"(publisher|pin|rule\[\d\]|gpu|cpu|release)(\.|$)", found[2])
     assert re.fullmatch(r"\w+(\.[\w-]+|\[\d+\])*", found[2])
     assert says in found[3]
+    assert ("add its table" in says) == ("add its table" in found[3])
 
 
 @pytest.mark.parametrize(

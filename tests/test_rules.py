@@ -292,7 +292,7 @@ def test_arrays_are_replaced_not_added() -> None:
         ('like = ["y"]', 'release.x.like: found ["y"]; allowed: a-z, 0-9 and _'),
         (
             'like = "cuda12_8"\nfolder = "o"',
-            "a package of release.cuda12_8 as well; allowed: oth",
+            "release.x.names: found pytorch-python313-cuda12_8-sm120-avx, a package of rel",
         ),
         (
             'like = "cuda12_8"\nfolder = "o"\nnames.package = "other"',
