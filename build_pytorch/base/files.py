@@ -189,8 +189,10 @@ def make_state(root: Path) -> None:
     Raises OSError.
     """
     ignore = f"{paths.STATE}/.gitignore"
-    if not place_below(root, ignore).exists():
-        write_all(root, {ignore: b"*\n"})
+    path = place_below(root, ignore)
+    if not (path.exists() and path.stat().st_size):  # empty after a kill
+        with open_below(root, ignore, "wb") as file:
+            file.write(b"*\n")
 
 
 @contextlib.contextmanager
