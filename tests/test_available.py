@@ -76,7 +76,7 @@ def test_code_runs_or_not(codes: str, expected: dict[str, str | None]) -> None:
         [capability_of(code) for code in codes.split() if code.startswith(kind)]
         for kind in ("sm_", "compute_")
     )
-    assert {capability: fit(code, ptx, capability) for capability in expected} == expected
+    assert {capability: fit(tuple(code), tuple(ptx), capability) for capability in expected} == expected
 
 
 @pytest.mark.parametrize(

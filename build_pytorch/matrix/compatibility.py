@@ -76,7 +76,8 @@ def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     return "exact" if built_minor == minor else "compatible"
 
 
-def fit(code: Iterable[str], ptx: Iterable[str], capability: str) -> Fit | None:
+@functools.lru_cache(maxsize=4096)  # the page asks 187,000 times
+def fit(code: tuple[str, ...], ptx: tuple[str, ...], capability: str) -> Fit | None:
     """Return what machine code and PTX of some capabilities are for a GPU of another one.
 
     PTX for the features of a GPU or a family (`9.0a`, `10.0f`) runs where such machine code does.

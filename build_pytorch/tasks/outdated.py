@@ -12,7 +12,7 @@ from build_pytorch.tasks.command import command, load
 
 @command(texts={"check": "exit 1 if something is newer or has ended (CI)"})
 def outdated(c: Context, check: bool = False, json: bool = False) -> int:
-    """List newer versions of PyTorch and nixpkgs, and rules that have ended."""
+    """List newer versions of PyTorch and nixpkgs, and ended rules."""
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
     from build_pytorch.matrix import rules
