@@ -76,7 +76,8 @@ def test_code_runs_or_not(codes: str, expected: dict[str, str | None]) -> None:
         [capability_of(code) for code in codes.split() if code.startswith(kind)]
         for kind in ("sm_", "compute_")
     )
-    assert {capability: fit(tuple(code), tuple(ptx), capability) for capability in expected} == expected
+    found = {it: fit(tuple(code), tuple(ptx), it) for it in expected}
+    assert found == expected
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def _judge_bundled(
     lists = [each for each in objects if any(code[-1].isdigit() for code in each.cubins)]
     lacking = []
     for each in lists:
-        code, ptx = (map(capability_of, codes) for codes in (each.cubins, each.ptx))
+        code, ptx = (tuple(map(capability_of, codes)) for codes in (each.cubins, each.ptx))
         if fit(code, ptx, capability) is None:
             lacking.append(each)
     if lacking:
