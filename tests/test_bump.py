@@ -283,7 +283,7 @@ def test_a_day_without_a_setup_py_is_refused_where_the_pin_runs_it(
     if not is_refused:
         assert Moved(text, "nightly", commit=found).values
         return
-    says = f'nightly.torch.version: found "2.12.0.dev{day}"; allowed: a day up to 20260720, or a pin'
+    says = f'torch.version: found "2.12.0.dev{day}"; allowed: a day up to 20260720, or a pin'
     with pytest.raises(MatrixError, match=re.escape(f"{says} with torch 2.14 or newer")):
         Moved(text, "nightly", commit=found)
 
@@ -419,7 +419,7 @@ def test_a_recipe_that_was_edited_by_hand_is_not_deleted_for_its_new_name(
         ([], "nothing to do; give --torch VERSION"),
         (["--torch", "../../x"], "allowed: a version such as 2.10.0"),
         (["--nixpkgs", "main"], 'found "main"; allowed: 40 hex digits of a revision, key of a'),
-        (["--cuda", "12.8"], "with CUDA 12.8; allowed: CUDA 12.9 or newer"),
+        (["--cuda", "12.8"], "GPUs of CUDA 12.8; this one needs CUDA 12.9 or newer"),
         (["--torch", "2.11.0", "--release", "cuda13"], 'did you mean "cuda13_0"?'),
         (["--torch", "2.9.1", "--as", "cuda12_8"], 'release "cuda12_8" exists already'),
         (["--torch", "2.9.1", "--as", "a.b"], 'found "a.b"; allowed: a-z, 0-9 and _'),
