@@ -85,6 +85,7 @@ def test_a_program_is_killed_at_its_time_limit_and_says_so() -> None:
     assert (watched.code, watched.expired) == (-signal.SIGKILL, True)
     ended = process.start(["true"]).finish(60)
     assert (ended.code, ended.expired) == (0, False)
+    assert process._live == set()  # noqa: SLF001 - nothing is left to be killed
 
 
 @pytest.mark.parametrize("script", ["exec yes", "exec yes >&2", "yes"])
@@ -189,7 +190,7 @@ def test_what_a_program_leaves_behind_in_its_group_is_ended(
 
 
 def test_kill_reaches_descendants_in_other_sessions() -> None:
-    script = "setsid sh -c 'echo $$; exec sleep 4244' & wait"
+    script = "sh -c 'setsid sh -c \"echo \\$\\$; exec sleep 4244\" & wait' & wait"
     _, lines = streamed("sh", "-c", script, during=Running.kill)
     wait_until(lambda: is_gone(int(lines[0])), "end of the other session")
 
