@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import WHOLE, Project, copied_project, needs_nix, unfolded
+from conftest import PROJECT, WHOLE, Project, copied_project, needs_nix, unfolded
 from world import Site, World, prepare
 
 from build_pytorch.matrix import inheritance, matrix_editor
@@ -211,3 +211,27 @@ def test_c_a_wrong_path_is_an_obstacle(world: World, path: str, says: str) -> No
     done = world.build(WRAPPER)
     assert done.returncode == 2
     assert says in " ".join(done.stderr.split())
+
+
+@pytest.mark.slow
+def test_d_copies_are_built(world: World, tmp_path: Path) -> None:
+    """By the commands and the table of the page on the nightly."""
+    sibling(tmp_path / "build-cudatoolkit", "8.8")
+    page = (PROJECT / "docs/explanation/build-notes-nightly.md").read_text()
+    ((commands, table),) = re.findall(r"(?ms)^```sh\n(mkdir .*?)^```$.*?^```toml\n(.*?)^```$", page)
+    commands = commands.replace("../build-cudatoolkit", str(tmp_path / "build-cudatoolkit"))
+    subprocess.run(["bash", "-ec", commands], cwd=world.root, check=True)
+    file = world.root / "matrix.toml"
+    header = table.splitlines()[0]
+    before, _, after = file.read_text().partition(header)
+    rest = re.search(r"(?m)^(\[|$)", after.lstrip("\n"))
+    assert rest
+    file.write_text(before + table + "\n" + after.lstrip("\n")[rest.start() :])
+    assert world.project.invoke("phase2").returncode == 0
+    row = world.built(WRAPPER)
+    assert row["by_id"][WRAPPER]["outcome"] == "built", row["stderr"]
+    assert "cudnn-8.8" in inputs_of(world, WRAPPER, {VARIABLE: "/nowhere"})
+    (world.root / "releases/nightly/cuda-packages/cudnn-13_0.nix").unlink()
+    said = world.project.invoke("verify", "--only", "evaluation")
+    assert said.returncode == 1
+    assert "cudnn-13_0.nix" in said.stdout

@@ -91,7 +91,9 @@ def test_every_release_is_preferred_to_a_nightly(whole_matrix: Matrix) -> None:
         (VERSION, "2.10.1.dev20251015", "a version such as 2.10.0 or 2.11.0.dev20251222"),
         ('rev = "0696b3dbc42d8ec2de3e1edcc09ca9d1161db73a"', 'rev = "main"', "packages_from.rev"),
         ('owner = "barstoolbluz"', 'path = "../build-cudatoolkit"', "packages_from.path"),
-        ('owner = "barstoolbluz"\n', "", "packages_from.owner: missing; add it"),
+        ('owner = "barstoolbluz"', 'owner = "b"\nfolder = "cuda"', "or a folder of copies"),
+        ('owner = "barstoolbluz"\n', "", "packages_from.owner: found nothing; allowed: a repo"),
+        ('owner = "barstoolbluz"', 'folder = "../cuda"', "a folder below the root, without .."),
     ],
 )
 def test_a_mistake_is_named_with_its_place(old: str, new: str, says: str) -> None:

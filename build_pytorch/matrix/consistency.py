@@ -195,6 +195,10 @@ def _release(release: Release, pin: Pin) -> Iterator[Row]:
         least = min(drivers, key=order, default="")
         allowed = f"{least} or newer for CUDA {cuda.version}"
         yield "cuda.driver", order(cuda.driver) < order(least), allowed
+        for field in ("owner", "repo", "rev") if cuda.packages_from else ():
+            is_given = bool(getattr(cuda.packages_from, field))
+            is_wrong = is_given == bool(cuda.packages_from and cuda.packages_from.folder)
+            yield f"cuda.packages_from.{field}", is_wrong, "a repository, or a folder of copies"
     for field, token in tokens:
         allowed = f'a name with "{token}", from the release\'s versions'
         yield f"names.{field}", token not in getattr(release.names, field), allowed
@@ -259,6 +263,10 @@ def _folders(spec: MatrixFile) -> Iterator[Fault]:
             if group.folder:
                 own.append((("release", name, "group", index, "folder"), group.folder))
     places = own + [(place, companion_folder_of(folder)) for place, folder in own]
+    for name, release in spec.release.items():
+        packages = release.cuda and release.cuda.packages_from
+        if packages and packages.folder:
+            places.append((("release", name, "cuda", "packages_from", "folder"), packages.folder))
     for place, folder in places:
         parts = folder.split("/")
         is_file = folder.endswith((".toml", ".nix", ".py", ".md"))

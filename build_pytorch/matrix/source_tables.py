@@ -278,20 +278,21 @@ class CudaPackages(HashedTable, frozen=True, kw_only=True):
     """The source of some CUDA packages of the variants that end in `-wrapper`.
 
     It is a repository with a file `.flox/pkgs/PACKAGE-CUDA.nix` for each, such as
-    cudnn-13_0.nix. Each GPU variant of the release has a second variant then, which takes
-    cudatoolkit, cudnn, nccl and libcusparse_lt from there.
+    cudnn-13_0.nix, or a folder with copies of these files. Each GPU variant of the release has a
+    second variant then, which takes cudatoolkit, cudnn, nccl and libcusparse_lt from there.
     """
 
     function: ClassVar[str] = "fetchTarball"
     source_name: ClassVar[str] = CUDA_PACKAGES_SOURCE
 
-    owner: ft.GithubName  #: GitHub owner of the repository
-    repo: ft.GithubName  #: GitHub repository; the variable CUDA_TOOLKIT_REPO replaces it
-    rev: ft.Rev40  #: its revision; never a branch
+    owner: ft.GithubName = ""  #: GitHub owner of the repository; this and the keys below: no folder
+    repo: ft.GithubName = ""  #: GitHub repository; the variable CUDA_TOOLKIT_REPO replaces it
+    rev: ft.NoRev40 = ""  #: its revision; never a branch
     hash: ft.NoSri = ""  #: hash of the unpacked tarball; without one no build begins
     hash_of: ft.NoRev40 = ""  #: revision of the hash
     same_of: ft.NoRev40 = ""  #: revision whose four packages are those of the pin
     unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a download
+    folder: ft.Folder | None = None  #: a folder of this repository with copies of the files
 
     @property
     def address(self) -> str:

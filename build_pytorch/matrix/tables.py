@@ -201,8 +201,9 @@ class Release(TomlTable, frozen=True, kw_only=True):
         found: dict[tuple[str, ...], HashedTable] = {
             place: source for place, source in self.sources.items() if not source.is_of_pin
         }
-        if self.cuda and self.cuda.packages_from:
-            found["cuda", "packages_from"] = self.cuda.packages_from
+        packages = self.cuda and self.cuda.packages_from
+        if packages and not packages.folder:
+            found["cuda", "packages_from"] = packages
         return found
 
     @property

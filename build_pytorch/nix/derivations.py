@@ -72,4 +72,6 @@ def evaluate(
 
 def local_checkout(variant: Variant) -> str:
     """Return the checkout that a build of the variant reads now; empty for none."""
-    return os.environ.get(CUDA_PACKAGES_VARIABLE, "") if variant.packages_from else ""
+    packages = variant.packages_from
+    is_read = packages is not None and not packages.folder
+    return os.environ.get(CUDA_PACKAGES_VARIABLE, "") if is_read else ""

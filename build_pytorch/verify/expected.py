@@ -256,10 +256,9 @@ def _foreign_packages(variant: Variant, facts: Facts) -> Facts:
     own = {n: facts[n] for n in facts if n.startswith("input.") and n.endswith(CUDA_PACKAGES)}
     if "nixpkgs.config" not in facts:  # only the model records the files
         return own | {n: facts[n] for n in facts if n.startswith("cudaPackages.")}
-    places = {
-        "cudaPackages": f"/repositories/{repository}",
-        "checkout": f"{CHECKOUT}/.flox/pkgs",
-    }
+    places = {"cudaPackages": source.folder or f"/repositories/{repository}"}
+    if not source.folder:
+        places["checkout"] = f"{CHECKOUT}/.flox/pkgs"
     return own | {
         f"{fact}.{name}": f"{place}/{cuda.package_file(name)}"
         for fact, place in places.items()

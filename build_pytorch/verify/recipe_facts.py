@@ -150,7 +150,7 @@ def _revisions(matrix: Matrix) -> dict[str, dict[str, Any]]:
 def _repositories(matrix: Matrix) -> dict[str, str]:
     """Return the tarballs of repositories with CUDA packages: the path of each below github.com."""
     found = [v.packages_from for v in matrix.variants if v.packages_from]
-    names = {f"{it.owner}/{it.repo}/archive/{it.rev}" for it in found}
+    names = {f"{it.owner}/{it.repo}/archive/{it.rev}" for it in found if not it.folder}
     return {f"https://github.com/{name}.tar.gz": name for name in names}
 
 
