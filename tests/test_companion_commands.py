@@ -59,9 +59,16 @@ NOT_SENT = "its PyTorch is not published, and its closure has it: `invoke publis
     [
         ({"cpu-avx2"}, [OWN_TORCH], ("publish", "tested")),
         ((), [OWN_TORCH], ("refused", f"{NOT_SENT}{ID}`")),
-        ({"cpu-avx2"}, [OWN_TORCH, OTHER_TORCH], ("refused", "several PyTorch: ")),
-        ({"cpu-avx2"}, [OTHER_TORCH], ("refused", "no pytorch210-python313-cpu-avx2-2.10.0; ")),
-        ({"cpu-avx2"}, [], ("refused", "no pytorch210-python313-cpu-avx2-2.10.0; ")),
+        (
+            {"cpu-avx2"},
+            [OWN_TORCH, OTHER_TORCH],
+            (
+                "refused",
+                "its closure has PyTorch python3.13-pytorch210-python313-cpu-avx2-2.10.0, ",
+            ),
+        ),
+        ({"cpu-avx2"}, [OTHER_TORCH], ("refused", f"has PyTorch {OTHER_TORCH[13:]}, and not ")),
+        ({"cpu-avx2"}, [], ("refused", "its closure has PyTorch nowhere, and not pytorch210-")),
     ],
 )
 def test_a_companion_is_published_after_its_pytorch_which_alone_is_in_its_closure(

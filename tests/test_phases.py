@@ -79,8 +79,8 @@ def test_phase1_deletes_only_what_the_list_names(checkout: Project) -> None:
     assert before - names(checkout.root) == {f"{PREFIX}{name}.nix" for name in BROKEN}
     assert stranger.read_text() == "{ hello }: hello\n"
     assert nested.exists()
-    assert done.stdout.count("unknown") >= 2
-    assert "my-own-package.nix: not in matrix.toml; left alone" in said(done)
+    assert "unknown 2 (" in said(done)
+    assert "my-own-package.nix): not in matrix.toml; left alone" in said(done)
     assert done.returncode == 0
 
 
@@ -132,7 +132,7 @@ def test_a_changed_matrix_rewrites_what_depends_on_it(project: Project) -> None:
     project.edit("matrix.toml", "[pin.", f"{gpu}[pin.")
     done = project.invoke("phase2", "phase5")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert said(done).count("sm120-avx") == 4, "one line for each recipe"
+    assert "rewrite 4 (.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix " in said(done)
     # 4 recipes, and the page: the table of choices has what is published, whatever the matrix has
     assert re.findall(r"(?m)^Total: (\d+) rewrite, \d+ unchanged$", done.stdout) == ["4", "1"]
     assert "rewrite docs/site/index.html" in said(done)

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
@@ -71,14 +71,23 @@ class Screen:
             self.line(line)
 
     def plan(
-        self, rows: Iterable[tuple[str, str, str]], colours: Mapping[str, str], *, verbose: bool
+        self,
+        rows: Iterable[tuple[str, str, str]],
+        colours: Mapping[str, str],
+        *,
+        verbose: bool,
+        alone: Collection[str] = (),
     ) -> None:
         """Print (action, name, reason) of packages or files, together where they differ in name.
 
-        `verbose`: each on its own. A reason that has its name says ID where there are several.
+        `verbose`: each on its own, as those with an action in `alone`. A reason that has its name
+        says ID where there are several.
         """
         groups = grouped(
-            ((action, name if verbose else reason.replace(name, "ID")), (name, reason))
+            (
+                (action, name if verbose or action in alone else reason.replace(name, "ID")),
+                (name, reason),
+            )
             for action, name, reason in rows
         )
         width = max((len(g[0][0]) for g in groups.values() if len(g) == 1), default=0)

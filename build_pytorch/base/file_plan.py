@@ -225,13 +225,16 @@ _COLOURS: Final[dict[str, str]] = {
 def print_plan(
     screen: Screen, changes: Sequence[Change], *, verbose: bool = False, suffix: str = ""
 ) -> None:
-    """Print what does not stay as it is, and the totals; if verbose, each file on its own."""
+    """Print what does not stay as it is, and the totals; if verbose, each file on its own.
+
+    What is deleted or refused always is.
+    """
     rows = [
         (change.action.value, change.path, change.reason)
         for change in changes
         if change.action is not Action.UNCHANGED
     ]
-    screen.plan(rows, _COLOURS, verbose=verbose)
+    screen.plan(rows, _COLOURS, verbose=verbose, alone={Action.DELETE, Action.REFUSED})
     parts = ", ".join(f"{number} {action}" for action, number in totals(changes).items())
     screen.line(f"Total: {parts or 'nothing to do'}{suffix}")
 
