@@ -105,7 +105,8 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def gpu_named(self, name: str) -> NamedGpu | None:
         """Return the GPU of a product's name, such as `NVIDIA A100-SXM4-40GB`, or of a capability.
 
-        A capability such as 8.9 may be unknown. It is also named by a key such as sm89.
+        A capability such as 8.9 may be unknown. It is also named by a key such as sm89, and a
+        product by a number such as 4090 that names of one architecture alone end with.
         """
         gpu = self.gpu.get(name) or of_capability(name)
         if gpu or re.fullmatch(r"[1-9]\d?\.\d", name, re.ASCII):
@@ -115,6 +116,10 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return NamedGpu(f"a GPU of capability {capability}", capability, beside)
         products = self.products
         product = _best_match({key: (words_of(key),) for key in products}, name)
+        if product is None and name[:1].isdecimal():
+            ends = [it for it in products if words_of(it).endswith(f" {words_of(name)}")]
+            is_clear = len({products[it].capability for it in ends}) == 1
+            product = ends[0] if is_clear else None
         if product is None:
             return None
         gpu = products[product]
