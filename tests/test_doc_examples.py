@@ -75,6 +75,8 @@ NOT_RUN: Final = {
     'git add -f .gitattributes ledger.jsonl && git commit -S -m "Tests on an H200"': (
         "needs a key that signs"
     ),
+    "cp ../build-cudatoolkit/.flox/pkgs/{cudatoolkit,cudnn,nccl,libcusparse_lt}-13_0.nix "
+    "releases/nightly/cuda-packages/": "test_cuda_packages.py runs it, beside such a repository",
     "sudo tests/whole/cuda.sh /srv/trixie": "fetches 2 GB, as root",
     "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- cuda13_0/sm90-avx2": _WHOLE,
     "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- openblas/cpu-avx2": _WHOLE,

@@ -24,7 +24,7 @@ from build_pytorch.tasks.command import TASKS
 
 SOURCES: Final = (
     *("build_pytorch", "examples", "templates", "nix", "matrix.toml"),
-    *("pyproject.toml", "README.md", "LICENSE"),
+    *("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"),
 )
 """What a wheel is made of."""
 
@@ -197,7 +197,7 @@ def test_an_upgrade_rewrites_the_copied_nix_file_and_keeps_edited_ones(
     copied.write_text(copied.read_text() + "# edited\n")
     done = installed.run("all", "--check")
     assert done.returncode == 1
-    assert "refused    nix/companion.nix: edited by hand" in done.stdout
+    assert "  refused     nix/companion.nix  edited by hand" in done.stdout
     copied.write_text("# our own\n" + (PROJECT / "nix/companion.nix").read_text())
     assert "nix/companion.nix" not in installed.succeeds("all", "--check")
 
