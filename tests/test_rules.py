@@ -475,5 +475,11 @@ def test_compiler_flags_for_all_gpu_recipes_are_one_rule(tmp_path: Path) -> None
     only = ["text", "evaluation", "hooks"]
     result = verification.verify(matrix, tmp_path, variants=variants, only=only)
     assert [(f.check, f.found) for f in result.findings] == []
-    wrong = rule("x", 'when.kind = ["gpu"]', 'effect.environment = { CXXFLAGS = "-O3" }')
-    assert "for flags NIX_CXXFLAGS_COMPILE or NVCC_APPEND_FLAGS" in error_of(SHORT + wrong)
+    for name in ("CXXFLAGS", "TERM", "USE_CUDA", "PYTORCH_BUILD_VERSION", "TORCH_CUDA_ARCH_LIST"):
+        wrong = rule("x", 'when.kind = ["gpu"]', f'effect.environment = {{ {name} = "1" }}')
+        assert "for flags NIX_CXXFLAGS_COMPILE or NVCC_APPEND_FLAGS" in error_of(SHORT + wrong)
+    for flag in ("USE_CUDA=OFF", "CUDA_VERSION=11.0", "TORCH_BUILD_VERSION=1"):
+        wrong = rule("x", 'when.kind = ["gpu"]', f'effect.cmake_flags = ["-D{flag}"]')
+        assert "a CMake option such as -DUSE_X=OFF that recipes do not set" in error_of(
+            SHORT + wrong
+        )

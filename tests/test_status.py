@@ -163,6 +163,7 @@ def test_nothing_that_failed_is_nothing_to_build(still: Project) -> None:
         0,
         "nothing to build: no package has the state failed\n",
     )
+    assert json.loads(still.invoke("build", "failed", "--json").stdout)["variants"] == []
 
 
 @pytest.mark.usefixtures("status")

@@ -28,8 +28,9 @@ EXIT_CODES: Final = {
     EXIT_FINDINGS: "Findings of severity error, refused files, or `--check` found something to do. "
     "`build`: a package was not built, also because it would fail again. "
     "`publish`: one was refused or failed. `recommend`: nothing published uses the GPU. "
-    "`doctor`: wrong. `outdated --check`: something is newer.",
-    EXIT_BAD_INPUT: "Bad input: an unknown command or option, wrong arguments, a wrong "
+    "`doctor`: wrong. `outdated --check`: something is newer. Also a command or an option that "
+    "Invoke does not know.",
+    EXIT_BAD_INPUT: "Bad input: a wrong value of an option, an unknown package, a wrong "
     "matrix.toml, a missing program, a folder that cannot be written. Nothing was changed.",
     EXIT_UNDECIDED: "`smoke`, `inspect`: nothing failed, but not everything was tested.",
     EXIT_INTERRUPTED: "Interrupted by Ctrl-C (143: by SIGTERM; 129: the terminal was closed).",

@@ -108,10 +108,16 @@ Digest = Annotated[str, like("sha256:[0-9a-f]{64}", "sha256: and 64 hex digits")
 _DOC: Final = r"docs(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md"
 DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/", _PATH)]
 Flag = Annotated[str, like("-m[a-z0-9][A-Za-z0-9=+._-]*", "a machine flag of gcc, like -mavx2")]
-_OPTION: Final = "-D[A-Za-z][A-Za-z0-9_]*=[A-Za-z0-9][A-Za-z0-9_.+/-]*"
-CmakeFlag = Annotated[str, like(_OPTION, "a CMake option such as -DUSE_X=OFF")]
+_OPTIONS_OF_RECIPES: Final = (
+    "USE_CUDA|CUDA_VERSION|TORCH_BUILD_VERSION|CMAKE_CUDA_FLAGS|CMAKE_CUDA_ARCHITECTURES"
+)
+_OPTION: Final = f"-D(?!({_OPTIONS_OF_RECIPES})=)[A-Za-z][A-Za-z0-9_]*=[A-Za-z0-9][A-Za-z0-9_.+/-]*"
+CmakeFlag = Annotated[
+    str, like(_OPTION, "a CMake option such as -DUSE_X=OFF that recipes do not set")
+]
 _SET_BY_RECIPES: Final = (
-    "CXXFLAGS|CFLAGS|CUDAFLAGS|NIX_CFLAGS_COMPILE|MAX_JOBS|NIX_BUILD_CORES|PATH"
+    "CXXFLAGS|CFLAGS|CUDAFLAGS|NIX_CFLAGS_COMPILE|MAX_JOBS|NIX_BUILD_CORES|PATH|TERM|USE_CUDA|"
+    "PYTORCH_BUILD_VERSION|TORCH_CUDA_ARCH_LIST|CMAKE_CUDA_ARCHITECTURES"
 )
 _VARIABLE: Final = (
     "a variable such as USE_CUDNN that recipes do not set; "

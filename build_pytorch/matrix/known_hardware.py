@@ -105,21 +105,21 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def gpu_named(self, name: str) -> NamedGpu | None:
         """Return the GPU of a product's name, such as `NVIDIA A100-SXM4-40GB`, or of a capability.
 
-        A capability such as 8.9 may be unknown. It is also named by a key such as sm89, and a
-        product by a number such as 4090 that names of one architecture alone end with.
+        A capability such as 8.9 may be unknown. It is also named by sm89, sm_89 or compute_89, and
+        a product without the first word of its name, such as 4090, if this begins with a digit.
         """
-        gpu = self.gpu.get(name) or of_capability(name)
+        key = re.sub("^(sm|compute)_", "sm", name.lower())
+        gpu = self.gpu.get(key) or of_capability(name)
         if gpu or re.fullmatch(r"[1-9]\d?\.\d", name, re.ASCII):
             capability = gpu.capability if gpu else name
             is_arm = gpu is not None and "x86_64-linux" not in gpu.hosts
             beside = next(iter(gpu.arm_only.values())) if gpu and is_arm else None
             return NamedGpu(f"a GPU of capability {capability}", capability, beside)
         products = self.products
-        product = _best_match({key: (words_of(key),) for key in products}, name)
-        if product is None and name[:1].isdecimal():
-            ends = [it for it in products if words_of(it).endswith(f" {words_of(name)}")]
-            is_clear = len({products[it].capability for it in ends}) == 1
-            product = ends[0] if is_clear else None
+        patterns = {product: words_of(product) for product in products}
+        if name[:1].isdecimal():
+            patterns = {product: words.partition(" ")[2] for product, words in patterns.items()}
+        product = _best_match({it: (words,) for it, words in patterns.items() if words}, name)
         if product is None:
             return None
         gpu = products[product]

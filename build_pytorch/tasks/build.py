@@ -71,6 +71,8 @@ def build(
             chosen = chosen_packages(matrix, packages, words(with_))
         except NothingSelectedError as nothing:
             screen.line(f"nothing to build: {nothing}")
+            if json:
+                print_json({"variants": [], "exit_code": EXIT_OK}, sys.stdout)
             return EXIT_OK
         plan = make_plan(matrix, chosen, settings)
         build_report.show_plan(screen, plan, verbose=verbose)
