@@ -132,6 +132,15 @@ def test_what_comes_after_init_leads_into_the_folder_of_any_name(
     assert there.stdout == os.fsencode(tmp_path / name) + b"\n"
 
 
+def test_a_folder_name_with_control_characters_reaches_the_terminal_escaped(
+    project: Project, tmp_path: Path
+) -> None:
+    done = project.invoke("init", str(tmp_path / "a\x1b[31m"))
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "a\\x1b[31m" in done.stdout
+
+
 @pytest.mark.slow
 def test_every_command_of_invoke_is_a_command_of_the_script(installed: Installed) -> None:
     listed = installed.succeeds()

@@ -84,17 +84,18 @@ def compiler_flags(context: Context) -> Iterator[Finding]:
 
     Raises CheckSkipped, after the findings, for a gcc that is missing or compiles nothing.
     """
-    skipped = []
+    skipped, lacking = [], {}
     empty = ("-x", "c", "/dev/null")
     for key, cpu in {variant.cpu_key: variant.cpu for variant in context.variants}.items():
         machine = cpu.platform.partition("-")[0]
         names = [f"{machine}-linux-gnu-gcc", *(["gcc"] if machine == platform.machine() else [])]
         gcc = next(filter(process.which, names), "")
-        if not gcc or (alone := _run(gcc, "-fsyntax-only", *empty)).code:
-            package = f"gcc-{machine.replace('_', '-')}-linux-gnu"
-            why = alone.stderr.strip().split("\n")[0] if gcc else f"Debian: {package}"
-            what = f"{gcc} compiles nothing" if gcc else f"no gcc for {cpu.platform}"
-            skipped.append(f"{what} ({why})")
+        if not gcc:
+            lacking[cpu.platform] = f"gcc-{machine.replace('_', '-')}-linux-gnu"
+            continue
+        if (alone := _run(gcc, "-fsyntax-only", *empty)).code:
+            why = alone.stderr.strip().split("\n")[0]
+            skipped.append(f"{gcc} compiles nothing ({why})")
             continue
         result = _run(gcc, *cpu.flags, "-E", "-dM", *empty)  # prints all predefined macros
         defined = set(re.findall(r"(?m)^#define (\w+)", result.stdout))
@@ -105,6 +106,9 @@ def compiler_flags(context: Context) -> Iterator[Finding]:
         elif missing:
             found = f"{', '.join(missing)} not predefined"
             yield context.matrix_finding(f"[cpu.{key}]", found, "all of cpu.*.macros")
+    if lacking:
+        packages = " ".join(lacking.values())
+        skipped.append(f"no gcc for {' and '.join(lacking)} (Debian: {packages})")
     if skipped:
         raise CheckSkipped(", ".join(dict.fromkeys(skipped)))
 

@@ -30,8 +30,10 @@ def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -
     for group in [[finding] for finding in result.findings] if verbose else alike.values():
         _show_finding(group, screen)
     skipped = [it for it in result.checks if it.state == "skipped" and not verbose]
-    for reason, names in console.grouped((it.reason, it.id) for it in skipped).items():
-        screen.fold("skipped: ", f"{console.some(names)}: {reason}", "yellow")
+    reasons = console.grouped((it.reason, it.id) for it in skipped)
+    if reasons:
+        said = "; ".join(f"{console.some(ids, 1)}: {reason}" for reason, ids in reasons.items())
+        screen.fold("skipped: ", said, "yellow")
     for note in result.notes if verbose else ():
         screen.fold("note: ", note, "yellow")
     screen.fold("", result.summary, indent=2)
