@@ -195,6 +195,23 @@ def test_kill_reaches_descendants_in_other_sessions() -> None:
     wait_until(lambda: is_gone(int(lines[0])), "end of the other session")
 
 
+def test_values_of_variables_that_are_named_like_a_token_are_not_passed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    variables = {
+        "GITHUB_TOKEN": "tok[en-4711",
+        "SIGNING_KEY": "first line\nof it",
+        "A_PAT": "short",
+        "TOKENIZERS_PARALLELISM": "falsely-said",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    script = (
+        'echo "<$GITHUB_TOKEN>|$SIGNING_KEY|$A_PAT|$TOKENIZERS_PARALLELISM"; printf $GITHUB_TOKEN'
+    )
+    assert streamed("sh", "-c", script) == (0, [b"<***>|***|short|falsely-said", b"***"])
+
+
 def test_a_signal_reaches_the_group() -> None:
     script = "trap 'echo asked; exit 5' INT; echo ready; sleep 4245 & wait"
     code, lines = streamed("sh", "-c", script, during=lambda program: program.send(signal.SIGINT))
