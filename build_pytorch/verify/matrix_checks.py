@@ -91,7 +91,7 @@ def compiler_flags(context: Context) -> Iterator[Finding]:
         names = [f"{machine}-linux-gnu-gcc", *(["gcc"] if machine == platform.machine() else [])]
         gcc = next(filter(process.which, names), "")
         if not gcc:
-            lacking[cpu.platform] = f"gcc-{machine.replace('_', '-')}-linux-gnu"
+            lacking[machine] = f"gcc-{machine.replace('_', '-')}-linux-gnu"
             continue
         if (alone := _run(gcc, "-fsyntax-only", *empty)).code:
             why = alone.stderr.strip().split("\n")[0]
