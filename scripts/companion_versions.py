@@ -22,11 +22,11 @@ from build_pytorch.base import files, process
 from build_pytorch.base.console import write
 from build_pytorch.base.errors import EXIT_OK, ToolError
 from build_pytorch.base.versions import numbers, order
-from build_pytorch.matrix import source_tables
+from build_pytorch.matrix import known_hardware
 from build_pytorch.tasks.command import guarded
 
 FILE: Final = "companion_versions.toml"
-COMPANIONS: Final = Path(source_tables.__file__).with_name(FILE)
+COMPANIONS: Final = Path(known_hardware.__file__).with_name(FILE)
 _PIP: Final = (sys.executable, "-m", "pip")
 _WHEEL: Final = ("--only-binary", ":all:", "--python-version", "3.12")
 _PLATFORMS: Final = ("manylinux_2_28_x86_64", "manylinux2014_x86_64")

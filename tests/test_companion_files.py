@@ -19,8 +19,8 @@ from msgspec import structs
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.inspect import closure, inspection
+from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.source_tables import known_companions
 from build_pytorch.smoke import script
 
 LIBRARIES = {"torchvision": "_C.so", "torchaudio": "libtorchaudio.so"}
@@ -28,7 +28,7 @@ TITLES = {"torchvision": "TorchVision", "torchaudio": "TorchAudio"}
 
 
 def test_every_known_companion_can_be_inspected_and_has_smoke_tests(matrix: Matrix) -> None:
-    names = known_companions().keys()
+    names = known_hardware.load().companion.keys()
     assert names == set(script.COMPANIONS)
     assert names >= {package.name for package in matrix.companions}
 

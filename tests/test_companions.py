@@ -13,7 +13,7 @@ from world import World
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.matrix import matrix_reader, source_tables
+from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select_packages, variants_of
 from build_pytorch.results import evidence
@@ -90,7 +90,7 @@ def test_patterns_name_variants_first_and_companions_else(matrix: Matrix) -> Non
 
 
 def test_a_companion_is_for_versions_of_pytorch_and_the_newest_one_is_taken() -> None:
-    required, version_for = source_tables.required_torch, source_tables.version_for
+    required, version_for = known_hardware.required_torch, known_hardware.version_for
     assert required("torchvision", "0.24.1") == "==2.9.1"
     assert required("torchvision", "0.29.1") == ">=2.14.0"
     assert required("torchvision", "0.99.0") is None
@@ -258,9 +258,9 @@ def test_companions_of_a_variant_that_fails_are_not_started(world: World) -> Non
 
 def test_the_sources_of_companions_have_names_of_their_own(matrix: Matrix) -> None:
     (vision,) = fetchers.sources(matrix, ("torchvision",))
-    assert vision.table.address.endswith("/pytorch/vision")
+    assert vision.origin.address.endswith("/pytorch/vision")
     assert vision.trail == ("release", "cuda13_0", "companion", "torchvision", "hash")
-    assert vision.recorded == vision.taken_for == "v0.25.0"
+    assert vision.recorded == vision.origin.revision == "v0.25.0"
     whole = matrix_reader.parse(WHOLE)  # cuda12_8 has those of nixpkgs
     assert [s.release for s in fetchers.sources(whole, ("torchaudio",))] == ["cuda13_0"]
 

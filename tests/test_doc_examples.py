@@ -162,7 +162,7 @@ class Reader:
         """Let fetchers find the hashes of matrix.toml, and made-up ones for what has none."""
         cases = ""
         for source in matrix_reader.load(self.root).sources():
-            given = source.table.arguments
+            given = source.origin.arguments
             pattern = f"'{given.get('url')} '"
             if "rev" in given:
                 pattern = f"'--repo {given['repo']} '*'--rev {given['rev']} '"

@@ -18,7 +18,7 @@ from one_release import first_release
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package, Variant
-from build_pytorch.matrix.source_tables import CUDA_PACKAGES
+from build_pytorch.matrix.tables import CUDA_PACKAGES
 from build_pytorch.nix import evaluation
 from build_pytorch.verify import verification
 from build_pytorch.verify.check import Finding

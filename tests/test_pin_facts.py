@@ -19,7 +19,7 @@ from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import known_hardware, matrix_reader, toml_lines
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.source_tables import CudaSetFacts, Pin, PinFacts
+from build_pytorch.matrix.tables import CudaSetFacts, Pin, PinFacts
 from build_pytorch.sources import pin_facts, release_move
 from build_pytorch.verify.recipe_facts import MODEL
 

@@ -22,8 +22,7 @@ from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process import ProcessResult
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.source_tables import PinFacts
-from build_pytorch.matrix.tables import FAKE
+from build_pytorch.matrix.tables import FAKE, PinFacts
 from build_pytorch.nix import quoting
 from build_pytorch.nix.log_format import HashMismatch, hash_mismatches
 from build_pytorch.sources import pin_facts
@@ -336,7 +335,7 @@ def test_a_source_that_cannot_be_fetched_is_one_line(
     ],
 )
 def test_a_failure_is_the_last_error_and_what_to_do(matrix: Matrix, stderr: str, says: str) -> None:
-    source = next(it for it in sources(matrix) if it.table.function == "fetchpatch")
+    source = next(it for it in sources(matrix) if it.origin.function == "fetchpatch")
     line = failure(source, ProcessResult(1, "", stderr))
     assert line == f"{source.label}: {says}; check the network, and that {URL} exists"
 

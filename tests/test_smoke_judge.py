@@ -20,8 +20,8 @@ from smoke_reports import (
 )
 
 from build_pytorch.base.errors import exit_code_of
+from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.matrix.source_tables import known_companions
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import Judgement, SmokeRun, cpu_mismatch, judge, parse
@@ -166,7 +166,7 @@ def test_a_report_is_evidence_only_for_the_companion_that_was_asked_for(
 
 
 def test_every_companion_has_a_pairing_and_a_kernel_on_cpu_and_gpu() -> None:
-    assert set(script.COMPANIONS) == set(known_companions())
+    assert set(script.COMPANIONS) == set(known_hardware.load().companion)
     for name in script.COMPANIONS:
         tests = [test.name.split()[0] for test in script.tests() if test.companion == name]
         assert sorted(tests) == ["cpu", "cpu", "cuda"]

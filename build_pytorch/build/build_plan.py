@@ -21,7 +21,7 @@ from build_pytorch.build.backends import (
 from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.build.usual_times import UsualTime, group_of, usual_times
 from build_pytorch.matrix.model import Matrix, Package, Variant
-from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE
+from build_pytorch.matrix.tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation
 from build_pytorch.nix.evaluation import UnreachablePinError

@@ -15,7 +15,7 @@ import msgspec
 
 from build_pytorch.base import digest
 from build_pytorch.generate.recipes import render_file
-from build_pytorch.matrix import inheritance, known_hardware, source_tables, tables
+from build_pytorch.matrix import inheritance, known_hardware, tables
 from build_pytorch.matrix.field_types import allowed
 
 _STRUCT: Final = re.compile(r'(?ms)^class (\w+)\((\w+).*?"""(.*?)"""(.*?)(?=^\S|\Z)')
@@ -26,7 +26,7 @@ _LEARNED: Final = ("PinFacts", "CudaSetFacts")
 
 _HEAD: Final = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "$comment": "Generated from tables.py and source_tables.py in build_pytorch/matrix/ by `invoke "
+    "$comment": "Generated from build_pytorch/matrix/tables.py by `invoke "
     f"phase5`. Digest of this file, with zeros in place of it: {digest.PLACEHOLDER}",
     "title": "matrix.toml of build-pytorch",
 }
@@ -54,6 +54,7 @@ def schema() -> str:
     for value in (*names, release["folder"], release["catalog"], group["folder"]["anyOf"][0]):
         value["pattern"] = f"(?:{value['pattern']})|(?:{inheritance.PLACEHOLDER})"
     known = known_hardware.load()
+    release["companion"]["propertyNames"] = {"enum": list(known.companion)}
     for key, names in {"gpu": list(known.gpu), "cpu": list(known.cpu)}.items():
         for table in ("Group", "Condition"):
             value = definitions[table]["properties"][key]
@@ -86,10 +87,9 @@ def _comments() -> dict[str, tuple[str, dict[str, str]]]:
     A struct has the comments of the struct that it extends.
     """
     found: dict[str, tuple[str, dict[str, str]]] = {}
-    for module in (source_tables, tables):
-        for name, base, purpose, body in _STRUCT.findall(inspect.getsource(module)):
-            inherited = found[base][1] if base in found else {}
-            found[name] = (" ".join(purpose.split()), inherited | dict(_FIELD.findall(body)))
+    for name, base, purpose, body in _STRUCT.findall(inspect.getsource(tables)):
+        inherited = found[base][1] if base in found else {}
+        found[name] = (" ".join(purpose.split()), inherited | dict(_FIELD.findall(body)))
     return found
 
 

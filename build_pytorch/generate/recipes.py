@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import TemplateError
 from build_pytorch.matrix.field_types import CONTROL
-from build_pytorch.matrix.source_tables import CUDA_PACKAGES
+from build_pytorch.matrix.tables import CUDA_PACKAGES
 from build_pytorch.nix import quoting
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.known_hardware import KnownCompanion
 from build_pytorch.matrix.model import Package
-from build_pytorch.matrix.source_tables import KnownCompanion, known_companions
 from build_pytorch.nix import store
 from build_pytorch.results.artefacts import Artefact
 
@@ -37,7 +38,7 @@ class Target(Struct, frozen=True, kw_only=True):
     def product(self) -> KnownCompanion:
         """What the libraries are called and where they are."""
         if self.package.companion:
-            return known_companions()[self.package.name]
+            return known_hardware.load().companion[self.package.name]
         return TORCH
 
     def closure(self) -> list[str]:

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import Final, Literal
 
 from build_pytorch.base.versions import numbers, plain_capability
-from build_pytorch.matrix.source_tables import CudaToolkit
-from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture
+from build_pytorch.matrix.tables import CpuIsa, CudaToolkit, GpuArchitecture
 
 Fit = Literal["exact", "compatible", "ptx"]
 """Machine code of this capability, of an older one of the same major, PTX for the driver."""

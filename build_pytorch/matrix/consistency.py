@@ -18,16 +18,17 @@ from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import compiles, cuda_window, required_cpu_flags
 from build_pytorch.matrix.field_types import Fault, Trail, listed, quoted, wrong
 from build_pytorch.matrix.model import Package
-from build_pytorch.matrix.source_tables import PackageSource, Pin, TorchSource, known_companions
 from build_pytorch.matrix.tables import (
     FAKE,
     CpuIsa,
     GpuArchitecture,
     Group,
     MatrixFile,
+    PackageSource,
+    Pin,
     Release,
+    TorchSource,
     companion_folder_of,
-    sources,
 )
 
 Row = tuple[str, bool, str]
@@ -86,21 +87,21 @@ def _table(header: str, *lines: str) -> str:
 def _references(spec: MatrixFile) -> Iterator[tuple[Trail, str, Collection[str]]]:
     """Yield the place of each key of another table, and the keys that there are."""
     lists: list[tuple[Trail, tuple[str, ...], Collection[str]]] = []
-    for index, rule in enumerate(spec.rule):
+    for index, rule in enumerate(spec.rules):
         place: Trail = ("rule", index)
-        lists.append(((*place, "effect", "patches"), rule.effect.patches, spec.patch))
+        lists.append(((*place, "effect", "patches"), rule.effect.patches, spec.patches))
         for name, condition in (("when", rule.when), ("until", rule.until)):
             if condition:
-                lists.append(((*place, name, "gpu"), condition.gpu, spec.gpu))
-                lists.append(((*place, name, "cpu"), condition.cpu, spec.cpu))
-    for key, release in spec.release.items():
-        yield ("release", key, "nixpkgs", "pin"), release.nixpkgs.pin, spec.pin
+                lists.append(((*place, name, "gpu"), condition.gpu, spec.gpus))
+                lists.append(((*place, name, "cpu"), condition.cpu, spec.cpus))
+    for key, release in spec.releases.items():
+        yield ("release", key, "nixpkgs", "pin"), release.nixpkgs.pin, spec.pins
         for name in release.companion:
-            yield ("release", key, "companion", name), name, known_companions()
+            yield ("release", key, "companion", name), name, known_hardware.load().companion
         for index, group in enumerate(release.group):
             place = ("release", key, "group", index)
-            lists.append(((*place, "gpu"), group.gpu, spec.gpu))
-            lists.append(((*place, "cpu"), group.cpu, spec.cpu))
+            lists.append(((*place, "gpu"), group.gpu, spec.gpus))
+            lists.append(((*place, "cpu"), group.cpu, spec.cpus))
     for trail, keys, known in lists:
         yield from (((*trail, index), key, known) for index, key in enumerate(keys))
 
@@ -110,20 +111,20 @@ def _references(spec: MatrixFile) -> Iterator[tuple[Trail, str, Collection[str]]
 
 def contradictions(spec: MatrixFile) -> Iterator[Fault]:
     """Yield contradictions inside the tables of a file that has all keys that it names."""
-    for key, gpu in spec.gpu.items():
+    for key, gpu in spec.gpus.items():
         yield from _faults(gpu, _gpu(key, gpu), "gpu", key)
-    for key, cpu in spec.cpu.items():
+    for key, cpu in spec.cpus.items():
         yield from _faults(cpu, _cpu(spec, key, cpu), "cpu", key)
-    ids = [rule.id for rule in spec.rule]
-    for index, rule in enumerate(spec.rule):
+    ids = [rule.id for rule in spec.rules]
+    for index, rule in enumerate(spec.rules):
         row = ("id", rule.id in ids[:index], "each id once")
         yield from _faults(rule, [row], "rule", index)
-    groups = [group for release in spec.release.values() for group in release.group]
+    groups = [group for release in spec.releases.values() for group in release.group]
     size = sum((len(group.gpu) or 1) * len(group.cpu) for group in groups)
     if size > _MOST_VARIANTS:
         yield ("release",), wrong(f"{size} variants", f"{_MOST_VARIANTS} at most")
-    for name, release in spec.release.items():
-        pin = spec.pin[release.nixpkgs.pin]
+    for name, release in spec.releases.items():
+        pin = spec.pins[release.nixpkgs.pin]
         yield from _faults(release, _release(release, pin), "release", name)
         for place, source in release.sources.items():
             rows = _source(release, pin, source, place[-1])
@@ -156,12 +157,12 @@ def _cpu(spec: MatrixFile, key: str, cpu: CpuIsa) -> Iterator[Row]:
     if cpu.same_as:
         allowed = "only with `evidence`: `invoke compare A --against B` prints it"
         yield "same_as", not cpu.evidence, allowed
-        lower = spec.cpu.get(cpu.same_as, cpu)
+        lower = spec.cpus.get(cpu.same_as, cpu)
         fits = lower.platform == cpu.platform and lower.level < cpu.level and not lower.same_as
         allowed = f"an ISA of {cpu.platform} of a lower level, which is the same as no other one"
         yield "same_as", not fits, allowed
     is_before = True
-    for other, less in spec.cpu.items():
+    for other, less in spec.cpus.items():
         is_before = is_before and other != key
         if other != key and less.platform == cpu.platform:
             allowed = f"another level than {other}"
@@ -242,11 +243,11 @@ def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Row]:
     is_lacking = is_mkl and "allowUnfree" not in release.nixpkgs.config
     yield "blas", is_lacking, '"mkl" with allowUnfree in nixpkgs.config: MKL is not free'
     for index, key in enumerate(group.gpu):
-        is_other = cuda is not None and not compiles(cuda, spec.gpu[key])
+        is_other = cuda is not None and not compiles(cuda, spec.gpus[key])
         allowed = f"GPUs of CUDA {cuda.version if cuda else ''}; this one needs CUDA "
-        yield f"gpu.{index}", is_other, allowed + cuda_window(spec.gpu[key])
+        yield f"gpu.{index}", is_other, allowed + cuda_window(spec.gpus[key])
     for index, key in enumerate(group.cpu):
-        cpu = spec.cpu[key]
+        cpu = spec.cpus[key]
         is_other = cpu.platform != platform
         yield f"cpu.{index}", is_other, f"CPU ISAs of {platform}; this one is for {cpu.platform}"
         is_lacking = release.build.require_builder_feature and not cpu.builder_feature
@@ -257,13 +258,13 @@ def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Row]:
 def _folders(spec: MatrixFile) -> Iterator[Fault]:
     """Folders are for recipes, and none is in another: Flox takes all files below a folder."""
     own: list[tuple[Trail, str]] = []
-    for name, release in spec.release.items():
+    for name, release in spec.releases.items():
         own.append((("release", name, "folder"), release.folder))
         for index, group in enumerate(release.group):
             if group.folder:
                 own.append((("release", name, "group", index, "folder"), group.folder))
     places = own + [(place, companion_folder_of(folder)) for place, folder in own]
-    for name, release in spec.release.items():
+    for name, release in spec.releases.items():
         packages = release.cuda and release.cuda.packages_from
         if packages and packages.folder:
             places.append((("release", name, "cuda", "packages_from", "folder"), packages.folder))
@@ -288,7 +289,7 @@ def or_assume(rev: str) -> str:
 
 def unknown_pins(spec: MatrixFile) -> Iterator[Fault]:
     """Yield each pin of which nobody knows what it contains: rules depend on that."""
-    for key, pin in spec.pin.items():
+    for key, pin in spec.pins.items():
         fix = f"`invoke prefetch --only nixpkgs` evaluates it; {or_assume(pin.rev)}"
         if pin.facts is None:
             yield ("pin", key, "facts"), f"missing, so what it contains is not known; {fix}"
@@ -302,15 +303,15 @@ def shared_hashes(spec: MatrixFile) -> Iterator[Fault]:
     One whose revision did not follow is left to verification, and to `invoke prefetch`.
     """
     of = {known.hash: (known.repository, known.rev) for known in known_hardware.load().source}
-    for source in sources(spec.release, spec.pin, spec.patch):
+    for source in spec.sources():
         if source.hash == FAKE:
             yield source.trail, wrong("a fake hash", "the hash of the source, or an empty text")
-        fetched = (source.table.address, source.taken_for)
+        fetched = (source.origin.address, source.origin.revision)
         address, revision = of.setdefault(source.hash, fetched)
         # A fork has the name of its repository.
         names = {each.rpartition("/")[2] for each in (address, fetched[0])}
-        is_same = len(names) == 1 and revision == source.taken_for
-        if source.hash and source.recorded == source.taken_for and not is_same:
+        is_same = len(names) == 1 and revision == source.origin.revision
+        if source.hash and source.recorded == source.origin.revision and not is_same:
             found = f"{quoted(source.hash)}, the hash of {address} {revision}"
             yield source.trail, wrong(found, "a hash of its own; `invoke prefetch` takes it")
 
@@ -337,7 +338,7 @@ def collisions(spec: MatrixFile, packages: Sequence[Package]) -> Iterator[Fault]
         elif by_name is not package:
             found = f"{package.package}, a package of release.{by_name.release_name} as well"
             yield place, wrong(found, "other names or another catalog")
-    for name, release in spec.release.items():
+    for name, release in spec.releases.items():
         for index, entry in enumerate(release.cleanup):
             place = ("release", name, "cleanup", index, "file")
             is_recipe = f"{release.folder}/{entry.file}" in paths_of

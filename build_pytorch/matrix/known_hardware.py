@@ -14,11 +14,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from build_pytorch.base import files
+from build_pytorch.base.versions import in_range, numbers
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix.source_tables import Patch, Pin
-from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Rule
+from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Patch, Pin, Rule, TomlTable
 
-_FILES: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch", "source")
+_FILES: Final = (
+    *(
+        f"known/{it}.toml"
+        for it in ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch", "source")
+    ),
+    "companion_versions.toml",
+)
+_REPOSITORIES: Final = {"torch": "pytorch/pytorch", "triton": "triton-lang/triton"}
 OURS: Final = frozenset({"names", "arm_only"})
 """Keys of GPU architectures that matrix.toml does not have."""
 _SHOWN: Final = {
@@ -43,7 +50,7 @@ class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
     """Those that exist in ARM machines only, with the processor beside each."""
 
 
-class KnownProcessor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class KnownProcessor(TomlTable, frozen=True, kw_only=True):
     """CPUs of a generation, with the highest ISA that they have."""
 
     title: ft.Text
@@ -75,6 +82,26 @@ class KnownSource(msgspec.Struct, frozen=True, kw_only=True):
     checked: ft.Date
 
 
+class KnownCompanion(TomlTable, frozen=True, kw_only=True):
+    """A package that may be a companion; the file explains the fields."""
+
+    title: ft.Text
+    repository: ft.Text
+    folder: ft.Text
+    libraries: str
+    main: tuple[str, ...]
+    device_code: tuple[str, ...]
+    no_device_code: ft.Range | None = None
+
+
+class KnownVersions(TomlTable, frozen=True, kw_only=True):
+    """The versions of a package, each with the versions of PyTorch that it is for."""
+
+    source: ft.Origin
+    checked: ft.Date
+    torch: dict[ft.Version, ft.Range]
+
+
 class NamedGpu(NamedTuple):
     """A GPU that a person names."""
 
@@ -95,6 +122,8 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     rule: tuple[Rule, ...]
     patch: dict[ft.Key, Patch]
     source: tuple[KnownSource, ...]
+    companion: dict[str, KnownCompanion]  #: what may be a companion, by the name in nixpkgs
+    versions: dict[str, KnownVersions]
     raw: dict[str, Any] = {}  #: the tables as they are written
 
     @property
@@ -152,7 +181,7 @@ def load() -> KnownHardware:
     """Read the facts that come with the program."""
     raw: dict[str, Any] = {}
     for name in _FILES:
-        raw |= tomllib.loads(files.own_text(__package__, f"known/{name}.toml"))
+        raw |= tomllib.loads(files.own_text(__package__, name))
     return msgspec.structs.replace(msgspec.convert(raw, KnownHardware), raw=raw)
 
 
@@ -160,6 +189,32 @@ def load() -> KnownHardware:
 def of_capability(capability: str | None) -> KnownGpu | None:
     """Return the known GPU architecture of a compute capability, or None."""
     return next((gpu for gpu in load().gpu.values() if gpu.capability == capability), None)
+
+
+def repository_of(package: str) -> tuple[str, str]:
+    """Return owner and repository on GitHub of torch, triton or a companion."""
+    known = load().companion.get(package)
+    owner, _, repo = (known.repository if known else _REPOSITORIES[package]).partition("/")
+    return owner, repo
+
+
+def required_torch(package: str, version: str) -> str | None:
+    """Return the versions of PyTorch that a version of a companion or of triton is for.
+
+    It is such as `==2.10.0` or `>=2.14.0`; None if unknown.
+    """
+    known = load().versions.get(package)
+    return known.torch.get(version) if known else None
+
+
+def version_for(torch: str, package: str) -> str | None:
+    """Return the newest version of a companion or of triton for a PyTorch; None if unknown.
+
+    None is known for a nightly, which has the ABI of no release.
+    """
+    known = {} if ".dev" in torch else load().versions[package].torch
+    fitting = [version for version, bounds in known.items() if in_range(torch, bounds)]
+    return max(fitting, key=numbers, default=None)
 
 
 class KnownRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,22 +85,16 @@ def parse(text: str, root: Path = paths.PROJECT, *, learning: bool = False) -> M
     _refuse(text, raw, consistency.collisions(spec, (*variants, *companions)))
     own_rules = {rule["id"] for rule in raw.get("rule", ())}
     applied = {rule.id for variant in variants for rule in variant.effects.rules} | own_rules
-    applied_rules = tuple(rule for rule in spec.rule if rule.id in applied)
+    applied_rules = tuple(rule for rule in spec.rules if rule.id in applied)
     patches = {key for rule in applied_rules for key in rule.effect.patches}
-    return Matrix(
-        releases=spec.release,
-        gpus=_only(spec.gpu, raw.get("gpu", ()), {variant.gpu_key for variant in variants}),
-        cpus=_only(spec.cpu, raw.get("cpu", ()), {variant.cpu_key for variant in variants}),
-        pins=spec.pin,
-        patches=_only(spec.patch, raw.get("patch", ()), patches),
-        rules=applied_rules,
-        variants=variants,
-        companions=companions,
-        publisher=spec.publisher,
-        repository=spec.repository,
-        text=text,
-        root=root,
-    )
+    used = {
+        "gpus": _only(spec.gpus, raw.get("gpu", ()), {variant.gpu_key for variant in variants}),
+        "cpus": _only(spec.cpus, raw.get("cpu", ()), {variant.cpu_key for variant in variants}),
+        "patches": _only(spec.patches, raw.get("patch", ()), patches),
+        "rules": applied_rules,
+    }
+    derived = {"variants": variants, "companions": companions, "text": text, "root": root}
+    return Matrix(**(msgspec.structs.asdict(spec) | used | derived))
 
 
 def _only(
@@ -145,16 +139,16 @@ def _variants(spec: MatrixFile) -> tuple[Package, ...]:
         Package(
             release_name=name,
             release=release,
-            pin=spec.pin[release.nixpkgs.pin],
+            pin=spec.pins[release.nixpkgs.pin],
             group=group,
             gpu_key=gpu_key,
-            gpu=spec.gpu[gpu_key] if gpu_key else None,
+            gpu=spec.gpus[gpu_key] if gpu_key else None,
             cpu_key=cpu_key,
-            cpu=spec.cpu[cpu_key],
-            is_qualified=len(spec.release) > 1,
+            cpu=spec.cpus[cpu_key],
+            is_qualified=len(spec.releases) > 1,
             is_wrapper=is_wrapper,
         )
-        for name, release in spec.release.items()
+        for name, release in spec.releases.items()
         for group in release.group
         for gpu_key in group.gpu or (None,)
         for cpu_key in group.cpu
@@ -165,7 +159,7 @@ def _variants(spec: MatrixFile) -> tuple[Package, ...]:
     return tuple(
         msgspec.structs.replace(
             variant,
-            effects=rules.effects(variant, spec.rule, spec.patch),
+            effects=rules.effects(variant, spec.rules, spec.patches),
             shares_name=counts[variant.package] > 1,
         )
         for variant in found

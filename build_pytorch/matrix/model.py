@@ -12,26 +12,23 @@ from msgspec import Struct, structs
 from build_pytorch.base import paths
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import field_types as ft
+from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.field_types import dotted
-from build_pytorch.matrix.source_tables import (
+from build_pytorch.matrix.tables import (
+    Build,
     Companion,
+    CpuIsa,
     CudaPackages,
     CudaToolkit,
+    GpuArchitecture,
+    Group,
+    MatrixFile,
     PackageSource,
     Patch,
     Pin,
-    known_companions,
-)
-from build_pytorch.matrix.tables import (
-    Build,
-    CpuIsa,
-    GpuArchitecture,
-    Group,
     Release,
     Rule,
-    Source,
     companion_folder_of,
-    sources,
 )
 from build_pytorch.matrix.toml_lines import line_of
 
@@ -140,7 +137,7 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def title(self) -> str:
         """How the product calls itself, such as TorchVision."""
-        return known_companions()[self.name].title if self.companion else "PyTorch"
+        return known_hardware.load().companion[self.name].title if self.companion else "PyTorch"
 
     @property
     def attribute(self) -> str:
@@ -318,20 +315,15 @@ Variant = Annotated[Package, "its companion is None"]
 """The type of a package that is a variant, for signatures."""
 
 
-class Matrix(Struct, frozen=True, kw_only=True, eq=False):
-    """A consistent matrix.toml. Compares by identity, so that it can be a cache key."""
+class Matrix(MatrixFile, frozen=True, kw_only=True, eq=False):
+    """A consistent matrix.toml. Compares by identity, so that it can be a cache key.
 
-    releases: dict[str, Release]
-    gpus: dict[str, GpuArchitecture]
-    cpus: dict[str, CpuIsa]
-    pins: dict[str, Pin]
-    patches: dict[str, Patch]
-    rules: tuple[Rule, ...]
+    It has the known GPU architectures, CPU ISAs, rules and patches that its variants use.
+    """
+
     variants: tuple[Variant, ...]
     companions: tuple[Package, ...]
     """The companions of all variants, in the order of the variants."""
-    publisher: str  #: organization on FloxHub, or empty
-    repository: str  #: address of the repository, or empty
     text: str  #: the text of matrix.toml
     root: Path  #: the checkout that the matrix describes; its templates are used
 
@@ -344,10 +336,6 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
         """Return the companions for a variant."""
         return tuple(each for each in self.companions if each.variant.path == variant.path)
 
-    def sources(self) -> list[Source]:
-        """Return everything that has a hash, each once."""
-        return sources(self.releases, self.pins, self.patches)
-
     @property
     def notes(self) -> tuple[str, ...]:
         """The hashes that are not taken yet, of pins and of nightlies."""
@@ -358,7 +346,7 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
                 effect = unsure if source.place[0] == "pin" else "no build begins"
                 place = f"{paths.MATRIX}:{line_of(self.text, source.place)}: {dotted(source.place)}"
                 fix = f"`invoke prefetch --only {source.name}` adds the hash"
-                found.append(f"{place} has no {source.table.hash_key}: {effect}; {fix}")
+                found.append(f"{place} has no {source.hash_key}: {effect}; {fix}")
         return tuple(found)
 
     @property

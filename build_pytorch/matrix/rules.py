@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from build_pytorch.base.versions import in_range
 from build_pytorch.matrix.model import Effects, Variant
-from build_pytorch.matrix.source_tables import Patch
-from build_pytorch.matrix.tables import Condition, Rule
+from build_pytorch.matrix.tables import Condition, Patch, Rule
 
 FLAG_VARIABLES = frozenset({"NVCC_APPEND_FLAGS", "NIX_CXXFLAGS_COMPILE"})
 """Variables with flags for compilers, to which several rules may add."""

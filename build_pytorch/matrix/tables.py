@@ -6,31 +6,254 @@ meaning of a table is its docstring, the meaning of a key is the `#:` comment be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from build_pytorch.base.versions import digits
+from build_pytorch.base.versions import digits, underscored
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix.source_tables import (
-    CUDA_PACKAGES_SOURCE,
-    Companion,
-    Companions,
-    CudaToolkit,
-    HashedTable,
-    Nixpkgs,
-    PackageSource,
-    Patch,
-    Pin,
-    TomlTable,
-    TorchSource,
-)
 
 _FLOX_FOLDER: Final = ".flox/pkgs"
 FAKE: Final = "sha256-" + "A" * 43 + "="
 """The hash that Nix assumes for an empty one."""
+CUDA_PACKAGES: Final = ("cudatoolkit", "cudnn", "nccl", "libcusparse_lt")
+"""The CUDA packages that `packages_from` of a release replaces."""
+CUDA_PACKAGES_SOURCE: Final = "cuda-packages"
+"""The name of `packages_from` among the sources of `invoke prefetch`."""
+CUDA_PACKAGES_VARIABLE: Final = "CUDA_TOOLKIT_REPO"
+"""Environment variable with a local checkout in place of the repository of `packages_from`."""
+GITHUB: Final = "https://github.com"
+
+
+class TomlTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A TOML table; an unknown key is an error."""
+
+
+# --- what is fetched ---
+
+
+class Origin(NamedTuple):
+    """Where a source is fetched from."""
+
+    function: str  #: the Nix function that fetches it
+    address: str  #: URL of the repository, the tarball or the patch
+    revision: str  #: what its hash must belong to: the revision, or the URL of a patch
+    arguments: dict[str, str | bool]  #: those of the function, without the hash
+
+
+class HashedTable(TomlTable, frozen=True, kw_only=True):
+    """A table with a source and its hash; `HASH_of` beside it has the revision of the hash."""
+
+    hash_key: ClassVar[str] = "hash"
+    source_name: ClassVar[str] = ""
+    """Its name for `invoke prefetch --only`; empty: the key of the table."""
+
+    @property
+    def origin(self) -> Origin:
+        """Where the source is fetched from."""
+        raise NotImplementedError
+
+
+def _tarball(owner: str, repo: str, rev: str) -> Origin:
+    url = f"{GITHUB}/{owner}/{repo}/archive/{rev}.tar.gz"
+    return Origin("fetchTarball", url, rev, {"url": url})
+
+
+class PackageSource(HashedTable, frozen=True, kw_only=True):
+    """A package of the pinned nixpkgs, or another source in place of it."""
+
+    version: ft.Version  #: version of the package
+    source: Literal["nixpkgs", "github"] = "github"  #: nixpkgs: that of the pin with its patches
+    owner: ft.GithubName = ""  #: GitHub owner; this and the keys below only for source github
+    repo: ft.GithubName = ""  #: GitHub repository
+    rev: ft.Rev = ""  #: tag of the version, or a commit
+    submodules: bool = False  #: whether the hash covers the submodules
+    hash: ft.NoSri = ""  #: hash of the source tree
+    hash_of: ft.NoRev = ""  #: rev of the hash: Nix reuses an old source if only rev changes
+
+    @property
+    def is_of_pin(self) -> bool:
+        """Whether the recipes keep the package of the pin, with its source and its patches."""
+        return self.source == "nixpkgs"
+
+    @property
+    def origin(self) -> Origin:
+        """Where the source is fetched from."""
+        url = f"{GITHUB}/{self.owner}/{self.repo}"
+        place: dict[str, str | bool] = {"owner": self.owner, "repo": self.repo, "rev": self.rev}
+        place["fetchSubmodules"] = self.submodules
+        return Origin("fetchFromGitHub", url, self.rev, place)
+
+
+class TorchSource(PackageSource, frozen=True, kw_only=True):
+    """The PyTorch that is built: that of the pinned nixpkgs, or another source in place of it."""
+
+    version: ft.TorchVersion  #: version of PyTorch; of a nightly such as 2.11.0.dev20251222
+    triton_rev: ft.NoRev40 = ""  #: commit of Triton that a nightly names; "" if not known
+
+    @property
+    def is_nightly(self) -> bool:
+        """Whether it is a revision of a moving branch, not a release."""
+        return ".dev" in self.version
+
+    @property
+    def nightly_day(self) -> str:
+        """The day of a nightly, such as 20251222; empty for a release."""
+        return self.version.partition(".dev")[2]
+
+
+class Companion(PackageSource, frozen=True, kw_only=True):
+    """A package that is compiled against the PyTorch of each variant of the release.
+
+    "none" in place of the table leaves out one that the release would inherit.
+    """
+
+    patches: Literal["keep", "clear"] = "keep"  #: the patches that the pin has for its own version
+    unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a build
+
+
+class CudaSetFacts(TomlTable, frozen=True, kw_only=True):
+    """What one CUDA package set of a pin contains. What is empty is not known."""
+
+    cccl: Literal["cuda_cccl", "cccl"] | None = None  #: package with the CCCL headers
+    capabilities: tuple[ft.Capability, ...] = ()  #: capabilities that packages have code for
+    broken: tuple[ft.Text, ...] = ()  #: conditions for which torch is marked as broken on it
+
+    @property
+    def unforgiven(self) -> tuple[str, ...]:
+        """The conditions that recipes do not forgive: Nix refuses to evaluate such a torch."""
+        return tuple(each for each in self.broken if each != "Unsupported CUDA version")
+
+
+class PinFacts(TomlTable, frozen=True, kw_only=True):
+    """What a pin contains beside its versions. What is empty is not known."""
+
+    of: ft.Rev40  #: the revision that has them
+    pythons: tuple[ft.Python3, ...] = ()  #: Pythons with packages
+    magma_patches: tuple[ft.Content, ...] = ()  #: names of the patches of MAGMA
+    torch_patches: tuple[ft.Content, ...] = ()  #: names of the patches of torch with CUDA
+    cuda_sets: dict[ft.NixName, CudaSetFacts] = {}
+    unconfirmed: ft.Text | None = None  #: which of them nobody has confirmed by an evaluation
+
+
+class Pin(HashedTable, frozen=True, kw_only=True):
+    """A revision of nixpkgs and what it contains. Evaluation checks rely on these facts."""
+
+    hash_key: ClassVar[str] = "sha256"
+    source_name: ClassVar[str] = "nixpkgs"
+
+    rev: ft.Rev40  #: the revision
+    sha256: ft.NoSri = ""  #: hash of the unpacked tarball; without it Nix sees no changed tarball
+    sha256_of: ft.NoRev40 = ""  #: revision of the hash
+    date: ft.Text  #: date of the revision, as exactly as it is known
+    torch: ft.Version  #: version of python3Packages.torch
+    python: ft.Python3  #: version of python3Packages
+    cuda: dict[ft.NixName, ft.CudaVersion] = {}  #: CUDA package sets with the version of each
+    has: tuple[ft.Word, ...] = ()  #: fixes that it contains, by the names that rules use
+    source: ft.Origin  #: where these facts are from
+    checked: ft.Date  #: date of the last comparison with the source
+    unconfirmed: ft.Text | None = None  #: which of these facts nobody has confirmed
+    facts: PinFacts | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """Where the source is fetched from."""
+        return _tarball("NixOS", "nixpkgs", self.rev)
+
+    @property
+    def doubts(self) -> str:
+        """What nobody has confirmed of it; `invoke prefetch --only nixpkgs` does."""
+        unsure = [it.unconfirmed for it in (self, self.facts) if it and it.unconfirmed]
+        return f"not confirmed: {'; '.join(unsure)}" if unsure else ""
+
+    def contents(self, *, keeps_torch: bool) -> frozenset[str]:
+        """Return the names of its fixes and patches; those of torch where its source is kept."""
+        facts = self.facts or PinFacts(of=self.rev)
+        own = facts.torch_patches if keeps_torch else ()
+        return frozenset((*self.has, *facts.magma_patches, *own))
+
+    @property
+    def cccl(self) -> str:
+        """The package with the CCCL headers in its CUDA package sets."""
+        sets = self.facts.cuda_sets.values() if self.facts else ()
+        return next((known.cccl for known in sets if known.cccl), "cuda_cccl")
+
+    def cuda_facts(self, package_set: str) -> CudaSetFacts:
+        """Return the facts of a CUDA package set; empty ones if they are not known."""
+        known = self.facts.cuda_sets if self.facts else {}
+        return known.get(package_set, CudaSetFacts())
+
+    def python_set(self, version: str) -> str:
+        """Return the package set of a Python: python3Packages or, such as, python311Packages."""
+        return "python3Packages" if version == self.python else f"python{digits(version)}Packages"
+
+
+class Nixpkgs(TomlTable, frozen=True, kw_only=True):
+    """The nixpkgs that all recipes of a release import."""
+
+    pin: ft.Key  #: key of the pin
+    retired: tuple[ft.Rev40, ...] = ()  #: earlier revisions that no recipe may contain
+    config: tuple[ft.NixName, ...]  #: options that are true in its config, beside those of rules
+
+
+class CudaPackages(HashedTable, frozen=True, kw_only=True):
+    """The source of some CUDA packages of the variants that end in `-wrapper`.
+
+    It is a repository with a file `.flox/pkgs/PACKAGE-CUDA.nix` for each, such as
+    cudnn-13_0.nix, or a folder with copies of these files. Each GPU variant of the release has a
+    second variant then, which takes cudatoolkit, cudnn, nccl and libcusparse_lt from there.
+    """
+
+    source_name: ClassVar[str] = CUDA_PACKAGES_SOURCE
+
+    owner: ft.GithubName = ""  #: GitHub owner of the repository; this and the keys below: no folder
+    repo: ft.GithubName = ""  #: GitHub repository; the variable CUDA_TOOLKIT_REPO replaces it
+    rev: ft.NoRev40 = ""  #: its revision; never a branch
+    hash: ft.NoSri = ""  #: hash of the unpacked tarball; without one no build begins
+    hash_of: ft.NoRev40 = ""  #: revision of the hash
+    same_of: ft.NoRev40 = ""  #: revision whose four packages are those of the pin
+    unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a download
+    folder: ft.Folder | None = None  #: a folder of this repository with copies of the files
+
+    @property
+    def origin(self) -> Origin:
+        """Where the source is fetched from."""
+        return _tarball(self.owner, self.repo, self.rev)
+
+
+class CudaToolkit(TomlTable, frozen=True, kw_only=True):
+    """The CUDA of a release; absent in a release without GPU recipes."""
+
+    version: ft.CudaVersion  #: version of CUDA
+    package_set: ft.NixName  #: nixpkgs package set that provides it
+    driver: ft.DriverVersion  #: oldest Linux driver that runs it
+    packages_from: CudaPackages | None = None  #: other source of some of its packages
+
+    def package_file(self, package: str) -> str:
+        """Return the name of the file with a package of another source: cudnn-13_0.nix."""
+        return f"{package}-{underscored(self.version)}.nix"
+
+
+class Patch(HashedTable, frozen=True, kw_only=True):
+    """A patch that rules apply to a package of nixpkgs."""
+
+    source_name: ClassVar[str] = "patch"
+
+    package: Literal["magma"]  #: the patched package
+    reason: ft.Text  #: why the patch is needed; a comment in the recipes
+    name: ft.PatchName  #: file name of the patch
+    url: ft.Url  #: address of the patch
+    hash: ft.NoSri  #: hash of the patch as fetchpatch normalises it
+    hash_of: ft.NoUrl  #: address of the hashed patch
+
+    @property
+    def origin(self) -> Origin:
+        """Where the source is fetched from."""
+        return Origin("fetchpatch", self.url, self.url, {"name": self.name, "url": self.url})
+
+
+# --- rules ---
 
 
 class Condition(TomlTable, frozen=True, kw_only=True):
@@ -175,7 +398,7 @@ class Release(TomlTable, frozen=True, kw_only=True):
     purpose: ft.Text = "no purpose given"  #: for which machines or programs it exists
     support: ft.Text = "no support level given"  #: what is known about its builds
     torch: TorchSource
-    companion: Companions = {}
+    companion: dict[str, Companion | Literal["none"]] = {}
     nixpkgs: Nixpkgs
     cuda: CudaToolkit | None = None
     python: PythonVersion
@@ -282,92 +505,78 @@ class CpuIsa(TomlTable, frozen=True, kw_only=True):
     checked: ft.Date | None = None  #: date of the last comparison with the source
 
 
-class MatrixFile(TomlTable, frozen=True, kw_only=True):
-    """The whole of matrix.toml."""
-
-    publisher: ft.Organization = ""  #: organization on FloxHub for which packages are published
-    repository: ft.Repository = ""  #: address of this repository; the page links it
-    pin: Annotated[dict[ft.Key, Pin], ft.filled("pin", "table")]
-    patch: dict[ft.Key, Patch] = {}
-    rule: tuple[Rule, ...] = ()
-    release: Annotated[dict[ft.Key, Release], ft.filled("release", "table")]
-    gpu: dict[ft.Key, GpuArchitecture] = {}
-    cpu: dict[ft.Key, CpuIsa] = {}
-
-
-# --- what has a hash ---
-
-
 class Source(Struct, frozen=True, kw_only=True):
-    """A table of matrix.toml with a hash, and the first release that uses it."""
+    """What a table of matrix.toml has a hash of."""
 
-    release: str
+    release: str  #: the first release that uses it
+    name: str  #: its name for `invoke prefetch --only`, such as torch
     place: ft.Trail  #: the path of the table in matrix.toml
-    table: HashedTable
+    hash_key: str  #: the key of the hash in the table
+    hash: str  #: the hash of matrix.toml; empty if it is not taken yet
+    recorded: str  #: the revision or URL that matrix.toml has for its hash
+    origin: Origin
     pin: Pin  #: the nixpkgs whose functions fetch it
     may_wait: bool
     """Whether a missing hash is a note and no finding: each move of a nightly needs another one."""
 
     @property
-    def name(self) -> str:
-        """The name for `invoke prefetch --only`, such as torch."""
-        return self.table.source_name or str(self.place[-1])
-
-    @property
     def trail(self) -> ft.Trail:
         """The path of the hash in matrix.toml."""
-        return (*self.place, self.table.hash_key)
-
-    @property
-    def hash(self) -> str:
-        """The hash of matrix.toml; empty if it is not taken yet."""
-        return str(getattr(self.table, self.table.hash_key))
-
-    @property
-    def taken_for(self) -> str:
-        """The revision or URL that the hash must belong to."""
-        return self.table.revision
-
-    @property
-    def recorded(self) -> str:
-        """The revision or URL that matrix.toml has for its hash."""
-        return str(getattr(self.table, f"{self.table.hash_key}_of"))
+        return (*self.place, self.hash_key)
 
     @property
     def label(self) -> str:
         """The name with the revision or URL, for messages."""
-        return f"{self.name} ({self.taken_for})"
+        return f"{self.name} ({self.origin.revision})"
 
     @property
     def specified(self) -> str:
         """The hash that Nix expects, as it reports it if it finds another one; "" for any."""
-        return self.hash or ("" if self.table.function == "fetchTarball" else FAKE)
+        return self.hash or ("" if self.origin.function == "fetchTarball" else FAKE)
 
     def values(self, taken: str) -> dict[ft.Trail, str]:
         """Return the values of matrix.toml that record a hash."""
-        return {self.trail: taken, (*self.place, f"{self.table.hash_key}_of"): self.taken_for}
+        return {self.trail: taken, (*self.place, f"{self.hash_key}_of"): self.origin.revision}
 
 
-def sources(
-    releases: Mapping[str, Release], pins: Mapping[str, Pin], patches: Mapping[str, Patch]
-) -> list[Source]:
-    """Return the sources of each release that it does not inherit, with its pin; then patches."""
-    found: list[Source] = []
-    keys: list[str] = []
-    for name, release in releases.items():
-        key, pin = release.nixpkgs.pin, pins[release.nixpkgs.pin]
-        inherited = releases[release.like].hashed if release.like else {}
-        for place, table in release.hashed.items():
-            if inherited.get(place) != table:
-                waits = release.torch.is_nightly or table.source_name == CUDA_PACKAGES_SOURCE
-                at: ft.Trail = ("release", name, *place)
-                found.append(Source(release=name, place=at, table=table, pin=pin, may_wait=waits))
-        if key not in keys:
-            at = ("pin", key)
-            found.append(Source(release=name, place=at, table=pin, pin=pin, may_wait=True))
-            keys.append(key)
-    first, pin = next(iter(releases)), pins[keys[0]]
-    for key, patch in patches.items():
-        at = ("patch", key)
-        found.append(Source(release=first, place=at, table=patch, pin=pin, may_wait=False))
-    return found
+class MatrixFile(TomlTable, frozen=True, kw_only=True):
+    """The whole of matrix.toml."""
+
+    publisher: ft.Organization = ""  #: organization on FloxHub for which packages are published
+    repository: ft.Repository = ""  #: address of this repository; the page links it
+    pins: Annotated[dict[ft.Key, Pin], ft.filled("pin", "table")] = field(name="pin")
+    patches: dict[ft.Key, Patch] = field(name="patch", default_factory=dict)
+    rules: tuple[Rule, ...] = field(name="rule", default=())
+    releases: Annotated[dict[ft.Key, Release], ft.filled("release", "table")] = field(
+        name="release"
+    )
+    gpus: dict[ft.Key, GpuArchitecture] = field(name="gpu", default_factory=dict)
+    cpus: dict[ft.Key, CpuIsa] = field(name="cpu", default_factory=dict)
+
+    def sources(self) -> list[Source]:
+        """Return what has a hash: of each release that it does not inherit, its pin; patches."""
+        tables: list[tuple[str, ft.Trail, HashedTable]] = []
+        for name, release in self.releases.items():
+            inherited = self.releases[release.like].hashed if release.like else {}
+            own = {at: it for at, it in release.hashed.items() if inherited.get(at) != it}
+            tables += [(name, ("release", name, *at), it) for at, it in own.items()]
+            key = release.nixpkgs.pin
+            tables.append((name, ("pin", key), self.pins[key]))
+        first = next(iter(self.releases))
+        tables += [(first, ("patch", key), patch) for key, patch in self.patches.items()]
+        found: dict[ft.Trail, Source] = {}
+        for name, place, table in tables:
+            release = self.releases[name]
+            is_of_others = table.source_name in {CUDA_PACKAGES_SOURCE, "nixpkgs"}
+            found[place] = found.get(place) or Source(
+                release=name,
+                name=table.source_name or str(place[-1]),
+                place=place,
+                hash_key=table.hash_key,
+                hash=getattr(table, table.hash_key),
+                recorded=getattr(table, f"{table.hash_key}_of"),
+                origin=table.origin,
+                pin=self.pins[release.nixpkgs.pin],
+                may_wait=is_of_others or (release.torch.is_nightly and place[0] == "release"),
+            )
+        return list(found.values())

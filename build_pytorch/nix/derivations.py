@@ -14,7 +14,7 @@ import msgspec
 
 from build_pytorch.base import files
 from build_pytorch.matrix.model import Package, Variant
-from build_pytorch.matrix.source_tables import CUDA_PACKAGES_VARIABLE
+from build_pytorch.matrix.tables import CUDA_PACKAGES_VARIABLE
 from build_pytorch.nix import quoting
 from build_pytorch.nix.evaluation import Evaluation, Recipe, Scope
 

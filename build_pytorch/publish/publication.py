@@ -17,8 +17,7 @@ from msgspec import Struct
 from build_pytorch.base import process
 from build_pytorch.inspect.closure import check_torch
 from build_pytorch.matrix.model import Package
-from build_pytorch.matrix.source_tables import CUDA_PACKAGES_VARIABLE
-from build_pytorch.matrix.tables import environment_of
+from build_pytorch.matrix.tables import CUDA_PACKAGES_VARIABLE, environment_of
 from build_pytorch.nix import derivations, store
 from build_pytorch.results import ledger
 from build_pytorch.results.package_state import Mark, PackageState, package_states

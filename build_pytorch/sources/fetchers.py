@@ -19,8 +19,7 @@ from build_pytorch.matrix.field_types import Trail
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import require_release
-from build_pytorch.matrix.source_tables import GITHUB, Pin
-from build_pytorch.matrix.tables import FAKE, Source
+from build_pytorch.matrix.tables import FAKE, GITHUB, Source
 from build_pytorch.nix import quoting, store
 from build_pytorch.nix.log_format import hash_mismatches
 from build_pytorch.nix.quoting import to_sri
@@ -71,17 +70,17 @@ class FetchedHash(Struct, frozen=True, kw_only=True):
         """
         if self.source.hash == self.hash:
             return "as recorded"
-        is_same_revision = self.source.recorded == self.source.taken_for
+        is_same_revision = self.source.recorded == self.source.origin.revision
         return "moved" if self.source.hash and is_same_revision else "new"
 
 
 def _commands(source: Source) -> list[list[str]]:
     """Return the commands that print the hash of a source: of nix-prefetch, then of Nix alone."""
-    table, url = source.table, mirrored(source.table.address)
-    if table.function == "fetchTarball":
+    origin, url = source.origin, mirrored(source.origin.address)
+    if origin.function == "fetchTarball":
         return [store.prefetch_tarball_argv(url)]
-    given = table.arguments | ({"url": url} if "url" in table.arguments else {})
-    argv = ["nix-prefetch", "--quiet", table.function]
+    given = origin.arguments | ({"url": url} if "url" in origin.arguments else {})
+    argv = ["nix-prefetch", "--quiet", origin.function]
     for name, value in given.items():
         if value:
             argv += [f"--{name}"] if value is True else [f"--{name}", str(value)]
@@ -106,8 +105,8 @@ def _fake_hash(source: Source, given: dict[str, str | bool]) -> list[str]:
     """Return a build with a wrong hash: it fails, and Nix reports the right one."""
     words = {**given, "hash": FAKE}.items()
     code = " ".join(f"{name} = {quoting.literal(value)};" for name, value in words)
-    tarball = f"builtins.fetchTarball {quoting.literal(mirrored(source.pin.address))}"
-    function = f"with import ({tarball}) {{ }}; {source.table.function}"
+    tarball = f"builtins.fetchTarball {quoting.literal(mirrored(source.pin.origin.address))}"
+    function = f"with import ({tarball}) {{ }}; {source.origin.function}"
     return store.build_expression_argv(f"{function} {{ {code} }}")
 
 
@@ -141,16 +140,16 @@ def fetch_moved(old: Matrix, new: Matrix, release: str) -> tuple[list[FetchedHas
     Also returns why a pin has none: Nix needs that in pure evaluation only. Raises ToolError if
     another download fails.
     """
-    before = {(source.place, source.taken_for) for source in old.sources()}
+    before = {(source.place, source.origin.revision) for source in old.sources()}
     fetched, failures = [], []
     for source in new.sources():
-        is_other = source.release != release or (source.place, source.taken_for) in before
-        if is_other or source.recorded == source.taken_for:
+        is_other = source.release != release or (source.place, source.origin.revision) in before
+        if is_other or source.recorded == source.origin.revision:
             continue
         try:
             fetched.append(fetch(source))
         except ToolError as error:
-            if not isinstance(source.table, Pin):
+            if source.place[0] != "pin":
                 raise
             take = "`invoke prefetch --only nixpkgs` takes its hash"
             failures.append(f"pin.{source.place[-1]} has no hash; {take}: {error}")
@@ -167,7 +166,7 @@ def hash_values(fetched: Sequence[FetchedHash]) -> dict[Trail, Value]:
 
 def _request(source: Source) -> str:
     """Return what is fetched."""
-    return f"{source.table.function} {source.table.address} {source.table.arguments}"
+    return f"{source.origin.function} {source.origin.address} {source.origin.arguments}"
 
 
 def from_log(path: Path, wanted: Sequence[Source]) -> list[FetchedHash]:
@@ -214,5 +213,5 @@ def failure(source: Source, result: ProcessResult) -> str:
     what = (causes or errors or ["its output has not one hash"])[-1]
     if result.expired:
         what = f"not finished in {SECONDS // 60} minutes"
-    place = f"{mirrored(source.table.address)} {source.table.arguments.get('rev', '')}".strip()
+    place = f"{mirrored(source.origin.address)} {source.origin.arguments.get('rev', '')}".strip()
     return f"{source.label}: {what}; check the network, and that {place} exists"

@@ -23,7 +23,7 @@ from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.versions import NEWEST, is_revision
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.source_tables import TorchSource
+from build_pytorch.matrix.tables import TorchSource
 
 API: Final = "https://api.github.com"
 API_VARIABLE: Final = "BUILD_PYTORCH_GITHUB_API"

@@ -15,7 +15,7 @@ from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix import known_hardware, matrix_editor
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.source_tables import Pin, PinFacts
+from build_pytorch.matrix.tables import Pin, PinFacts
 from build_pytorch.nix import evaluation, quoting, store
 from build_pytorch.sources.fetchers import SECONDS, mirrored
 
@@ -60,7 +60,7 @@ def assumed(matrix: Matrix, pin: Pin, name: str) -> Pin:
 
 def learned(matrix: Matrix, pin: Pin) -> Pin:
     """Evaluate a pin and return it with what it contains. Raises ToolError if that fails."""
-    given = {"url": mirrored(pin.address)}
+    given = {"url": mirrored(pin.origin.address)}
     if pin.sha256_of == pin.rev:
         given["sha256"] = pin.sha256
     code = " ".join(f"{name} = {quoting.literal(value)};" for name, value in given.items())

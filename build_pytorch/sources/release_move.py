@@ -23,16 +23,10 @@ from build_pytorch.matrix import (
 )
 from build_pytorch.matrix.compatibility import compiles
 from build_pytorch.matrix.field_types import Trail, listed, misfits
+from build_pytorch.matrix.known_hardware import repository_of, version_for
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.source_tables import (
-    PackageSource,
-    Pin,
-    TorchSource,
-    repository_of,
-    version_for,
-)
-from build_pytorch.matrix.tables import Release
+from build_pytorch.matrix.tables import PackageSource, Pin, Release, TorchSource
 from build_pytorch.sources import pin_facts
 from build_pytorch.sources.github import NightlyCommit
 

@@ -37,7 +37,6 @@ def prefetch(
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
     from build_pytorch.matrix import matrix_editor, matrix_reader
-    from build_pytorch.matrix.source_tables import Pin
     from build_pytorch.sources import fetchers
     from build_pytorch.sources.pin_facts import is_known
     from build_pytorch.tasks import phases
@@ -49,7 +48,8 @@ def prefetch(
     fetched = fetchers.from_log(Path(from_log), wanted) if from_log else fetchers.fetch_all(wanted)
     text = matrix_editor.with_values(matrix.text, fetchers.hash_values(fetched))
     for source in [] if from_log else wanted:
-        if isinstance(pin := source.table, Pin) and (only or pin.doubts or not is_known(pin)):
+        pin = source.pin
+        if source.place[0] == "pin" and (only or pin.doubts or not is_known(pin)):
             text = _with_contents(matrix, text, str(source.place[-1]), screen)
     matrix_reader.parse(text, root=root)
     for item in fetched:
@@ -59,7 +59,7 @@ def prefetch(
     screen.diff(change.diff())
     refused = [item for item in fetched if item.state == "moved" and not accept]
     for item in refused:
-        what = f"{item.source.label} changed: the hash of {item.source.taken_for} was "
+        what = f"{item.source.label} changed: the hash of {item.source.origin.revision} was "
         what += f"{item.source.hash} and is {item.hash}"
         fix = "Find out why; --accept takes the new hash. Nothing was written."
         screen.fold("warning: ", f"{what}. {fix}")
@@ -71,7 +71,7 @@ def prefetch(
             {
                 "release": item.source.release,
                 "name": item.source.name,
-                "taken_for": item.source.taken_for,
+                "taken_for": item.source.origin.revision,
                 "old": item.source.hash,
                 "hash": item.hash,
                 "state": item.state,

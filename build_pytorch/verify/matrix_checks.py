@@ -12,8 +12,8 @@ from msgspec import structs
 from build_pytorch.base import paths, process
 from build_pytorch.base.versions import in_range
 from build_pytorch.matrix.compatibility import sm_code
+from build_pytorch.matrix.known_hardware import required_torch, version_for
 from build_pytorch.matrix.rules import problems
-from build_pytorch.matrix.source_tables import required_torch, version_for
 from build_pytorch.matrix.toml_lines import line_of
 from build_pytorch.verify.check import CheckSkipped, Finding
 from build_pytorch.verify.context import Context
@@ -61,9 +61,9 @@ def stale_hash(context: Context) -> Iterator[Finding]:
     """Yield sources without a hash, or with the hash of another revision."""
     for source in context.matrix.sources():
         table = ".".join(map(str, source.place))
-        expected = f"the hash of {source.taken_for}"
+        expected = f"the hash of {source.origin.revision}"
         fix = f"run `invoke prefetch --only {source.name}`, which sets {source.trail[-1]}"
-        if source.hash and source.recorded != source.taken_for:
+        if source.hash and source.recorded != source.origin.revision:
             found = f"{table}: the hash of {source.recorded or 'an unknown revision'}"
             yield context.matrix_finding(f"[{table}]", found, expected, fix)
         elif not (source.hash or source.may_wait):

@@ -18,13 +18,10 @@ from msgspec import Struct
 
 from build_pytorch.base import files, paths, process
 from build_pytorch.base.errors import ToolError
+from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.known_hardware import version_for
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.source_tables import (
-    CUDA_PACKAGES,
-    CUDA_PACKAGES_VARIABLE,
-    known_companions,
-    version_for,
-)
+from build_pytorch.matrix.tables import CUDA_PACKAGES, CUDA_PACKAGES_VARIABLE
 from build_pytorch.nix import evaluation, quoting
 from build_pytorch.nix.evaluation import EvaluatedRecipe, Evaluation, Recipe, Scope
 from build_pytorch.verify import hooks
@@ -139,7 +136,7 @@ def _arguments(context: Context, pins: Mapping[str, str]) -> str:
 def _revisions(matrix: Matrix) -> dict[str, dict[str, Any]]:
     """Return what the model of nixpkgs has to know of each revision."""
     fields = ("torch", "python", "cuda", "has", "cccl")
-    names = (*known_companions(), "triton")
+    names = (*known_hardware.load().companion, "triton")
     return {
         pin.rev: {name: getattr(pin, name) for name in fields}
         | {"companions": {name: version_for(pin.torch, name) or "0" for name in names}}
