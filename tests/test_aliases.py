@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from conftest import PROJECT, needs_nix
+from msgspec.structs import replace
 
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.build.backends import BuildAction, BuildSettings
 from build_pytorch.build.build_plan import make_plan
-from build_pytorch.compare.builds import ComparedBuild
 from build_pytorch.compare.comparison import alias_line
-from build_pytorch.compare.measurement import Estimate
+from build_pytorch.compare.measurement import Estimate, MeasuredSetting
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import select_packages, session_ids
@@ -99,13 +97,19 @@ def test_a_comparison_prints_the_line_that_makes_an_alias(
     ids: tuple[str, str], verdict: Verdict, is_alias: bool
 ) -> None:
     packages = {v.short_id: v for v in matrix_reader.parse(TEXT).of_release("cuda13_0")}
-    a, b = (
-        ComparedBuild(label=name, python=Path("/python"), package=packages[name]) for name in ids
-    )
+    a, b = (packages[name] for name in ids)
     mean = Estimate(ratio=0.99, low=0.98, high=1.0, verdict=verdict)
-    line = alias_line(a, b, {"1 thread": mean})
+    setting = MeasuredSetting(
+        title="1 thread", gpu="", verdict=verdict, reasons=(), mean=mean, workloads={}, seconds={},
+        rounds=(),
+    )  # fmt: skip
+    line = alias_line(a, b, [setting], "a CPU")
     assert bool(line) == is_alias
     if line:
+        lacking = replace(
+            setting, verdict=Verdict.SLOWER, mean=replace(mean, verdict=Verdict.EQUAL)
+        )
+        assert not alias_line(a, b, [lacking], "a CPU")
         isa = matrix_reader.parse(f"{line}\n{TEXT}").cpus["avx512"]
         assert isa.same_as == "avx2"
         assert "2.10.0, cpu-avx512 / cpu-avx2, 1 thread: 0.99 (0.98 to 1.00), " in isa.evidence

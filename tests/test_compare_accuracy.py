@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from build_pytorch.base import installed_torch
 from build_pytorch.base.errors import ToolError
-from build_pytorch.compare.builds import ComparedBuild, wheel
-from build_pytorch.compare.comparison import judged
+from build_pytorch.compare.builds import ComparedBuild, ComparedTorch, answer_of, wheel
 from build_pytorch.compare.measurement import (
     MeasuredSetting,
+    ProcessReport,
     Setting,
     measure,
     run_process,
-    torch_of,
 )
 from build_pytorch.results.ledger import Verdict
 
@@ -127,27 +127,19 @@ def compared(a: ComparedBuild, b: ComparedBuild, threads: int, rounds: int) -> M
     """Compare two workloads in so many rounds at most."""
     started = 0
 
-    def run(build: ComparedBuild, setting: Setting) -> object:
+    def run(build: ComparedBuild, setting: Setting) -> ProcessReport:
         nonlocal started
         started += 1
-        chosen = ("--workload", "softmax", "--workload", "FFT")
         env = dict(build.env)
         if halved := env.pop("HALVED", None):  # as a wrapper of Python would do
             setting = Setting("cpu", int(halved))
         changed = ComparedBuild(label=build.label, python=build.python, env=env)
-        return run_process(changed, setting, *chosen)
+        return run_process(changed, setting, "softmax", "FFT")
 
-    return measure(
-        (a, b),
-        Setting("cpu", threads),
-        run,  # type: ignore[arg-type] # object: see above
-        is_over=lambda: started >= 2 * rounds,
-        on_round=lambda _: None,
-    )
+    return measure((a, b), Setting("cpu", threads), run, 2 * rounds, lambda: float(started))
 
 
 def verdicts(found: MeasuredSetting) -> list[Verdict]:
-    assert found.mean
     return [*(estimate.verdict for estimate in found.workloads.values()), found.mean.verdict]
 
 
@@ -165,10 +157,9 @@ def test_equal_builds_are_never_called_slower_on_a_busy_machine(folder: Path) ->
 
 def test_half_of_the_threads_is_found(folder: Path) -> None:
     half = compared(build(folder, HALVED="1"), build(folder), 2, rounds=8)
-    outcome, reasons = judged([half])
-    assert outcome == "failed"
+    assert half.verdict is Verdict.SLOWER
     says = "A ran with 1 thread where 2 were asked: OMP_NUM_THREADS is 1 in its process"
-    assert f"2 threads: {says}" in reasons
+    assert says in half.reasons
 
 
 def test_ten_percent_are_found_in_nine_of_ten_comparisons(folder: Path) -> None:
@@ -211,7 +202,8 @@ def test_a_wheel_is_installed_once(
         said: list[str] = []
         built = wheel(tmp_path, name, version, said.append)
         assert said[0].startswith(f"{name}: installing into {tmp_path}")
-        assert torch_of(built).version == name[6:]
+        asked = [installed_torch.__file__]
+        assert answer_of(built, asked, {}, ComparedTorch).version == name[6:]
         again: list[str] = []
         assert wheel(tmp_path, name, version, again.append) == built
         assert not again

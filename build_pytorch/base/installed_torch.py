@@ -28,8 +28,6 @@ MOST_OUTPUT = 1 << 24
 """Maximum size of a file that the process writes, in bytes; its output is a file."""
 MOST_TEXT = 1000
 """Characters of an error that are shown whole."""
-_POOLS = r"/lib(?:gomp|iomp5|omp|openblas|blis|tbb|mkl_\w*thread)[^/]*$"
-"""Libraries that hold a pool of threads."""
 _OF_TORCH = r"/lib(?:c10|torch)(?:_[a-z_]+)?\.so[^/]*$"
 
 
@@ -58,7 +56,7 @@ def imported() -> dict[str, Any]:
     try:
         torch = importlib.import_module("torch")
         seconds = time.perf_counter() - began
-        return {**facts(torch), "seconds": seconds, "resident": resident()}
+        return {**facts(torch), "seconds": seconds}
     except BaseException as error:  # also SystemExit
         return {"error": explained(error)}
 
@@ -77,7 +75,6 @@ def facts(torch: Any) -> dict[str, Any]:
         "file": torch.__file__,
         "library_folders": sorted({str(Path(p).parent) for p in loaded if re.search(_OF_TORCH, p)}),
         "library_bytes": sum(it.stat().st_size for it in libraries.glob("*.so*")),
-        "pools": [path for path in loaded if re.search(_POOLS, path)],
         "version": str(torch.__version__),
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
@@ -99,12 +96,6 @@ def cuda_problem(torch: Any) -> str:
     except Exception as error:
         return explained(error)
     return "torch.cuda.is_available() is False"
-
-
-def resident() -> int:
-    """Return the bytes of memory that this process holds; 0 where that is unknown."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", text_of("/proc/self/status"))
-    return int(found[1]) << 10 if found else 0
 
 
 def installed_version(package: str) -> str | None:

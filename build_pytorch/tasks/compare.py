@@ -12,7 +12,6 @@ from build_pytorch.tasks.command import command, load, number, words
 if TYPE_CHECKING:
     from build_pytorch.base.console import Screen
     from build_pytorch.compare.comparison import Comparison
-    from build_pytorch.compare.measurement import MeasuredSetting
 
 _COLOURS = {"faster": "green", "slower": "red", "too noisy": "yellow"}
 _SHOWN = 2  #: workloads of a setting that are shown: those with the greatest difference
@@ -69,41 +68,26 @@ def compare(
 
 def _show(screen: Screen, result: Comparison) -> None:
     """Print the builds, the machine, each setting and the outcome; the rest is in the report."""
-    imports = next((found.seconds.get("import torch") for found in result.settings), None)
-    for index, side in enumerate((result.a, result.b)):
-        said = [
-            f"PyTorch {side.torch.version}",
-            f"libraries {side.torch.library_bytes / 1e6:.0f} MB",
-        ]
-        said += [f"closure {side.closure / _GIB:.2f} GiB"] if side.closure else []
+    from build_pytorch.base.console import counted
+
+    imports = result.settings[0].seconds.get("import torch")
+    for index, torch in enumerate((result.a, result.b)):
+        said = [f"PyTorch {torch.version}", f"libraries {torch.library_bytes / 1e6:.0f} MB"]
+        said += [f"closure {torch.closure / _GIB:.2f} GiB"] if torch.closure else []
         said += [f"import {imports[index]:.2f} s"] if imports else []
-        said.append(f"{side.torch.resident >> 20} MiB after it")
-        pools = ", ".join("/".join(path.split("/")[-2:]) for path in side.torch.pools)
-        said.append(f"pools: {pools or 'none of a library'}")
-        screen.fold(f"{'AB'[index]}: ", f"{side.label}: {', '.join(said)}")
-    screen.fold("on ", f"{result.machine}; load {result.load:.1f} at the start")
+        screen.fold(f"{'AB'[index]}: ", f"{torch.label}: {', '.join(said)}")
+    screen.fold("on ", result.machine)
     screen.line("ratio: time of A / time of B; below 1 A is faster, above 1 A is slower")
-    for setting in result.settings:
-        _show_setting(screen, setting)
+    for found in result.settings:
+        counts = [counted(len(found.rounds), "round"), counted(len(found.workloads), "workload")]
+        screen.fold(f"{found.title}, ", f"{', '.join(counts)}; the largest differences:", "bold")
+        by_difference = sorted(found.workloads.items(), key=lambda item: -abs(item[1].ratio - 1))
+        for name, estimate in by_difference[:_SHOWN]:
+            verdict = screen.paint(estimate.verdict, _COLOURS.get(estimate.verdict, ""))
+            screen.line(f"  {name:<23}  {estimate!s:<21}  {verdict}")
     for reason in result.reasons:
         screen.fold("A against B, ", reason)
     if result.alias:
         screen.line("to build A only when it is named, add to matrix.toml, before its tables:")
         screen.line(f"  {result.alias}")
     screen.line(f"report: {result.report}")
-
-
-def _show_setting(screen: Screen, found: MeasuredSetting) -> None:
-    """Print how often one setting was measured, and the workloads that differ most."""
-    from build_pytorch.base.console import counted
-    from build_pytorch.compare.comparison import interval
-
-    counts = [counted(len(found.rounds), "round"), counted(len(found.workloads), "workload")]
-    screen.fold(f"{found.title}, ", f"{', '.join(counts)}; the largest differences:", "bold")
-    by_difference = sorted(found.workloads.items(), key=lambda item: -abs(item[1].ratio - 1))
-    for name, estimate in by_difference[:_SHOWN]:
-        limits = interval(estimate)
-        verdict = screen.paint(estimate.verdict, _COLOURS.get(estimate.verdict, ""))
-        screen.line(f"  {name:<23}  {limits:<21}  {verdict}")
-    for name, why in found.missing.items():
-        screen.fold(f"  {name}: not measured: ", why)
