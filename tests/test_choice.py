@@ -252,6 +252,8 @@ def problems(machine: Machine, choice: Choice) -> list[str]:
         found.append("GPUs stay unused without a reason")
     if len({offer.command for offer in choice.now}) != len(choice.now) or len(choice.now) > 3:
         found.append("lines twice, or more than three")
+    if first.command in {it for several in choice.rejected.values() for it in several}:
+        found.append(f"{first.command} runs and does not")
     variant = next((it for it in MATRIX.variants if it.id == choice.build.variant), None)
     if choice.build.has_reason and variant and variant.gpu:
         code, torch = [variant.gpu.capability], version(variant.version)
@@ -445,10 +447,10 @@ def test_what_does_not_run_is_named_with_the_reason() -> None:
         ("ivy", "the CPU lacks avx2, fma, f16c"),
         ("nehalem", "the CPU lacks avx2"),
     ):
-        rejected = dict.fromkeys(why for _, why in first(f"{cpu} | 8.6 | 580.95.05 | ")[0].rejected)
+        rejected = first(f"{cpu} | 8.6 | 580.95.05 | ")[0].rejected
         assert any(why.startswith(reason) for why in rejected)
     unknown = replace(machine_of("zen4 | 8.6 | 580 | |")[0], cpu=Processor(flags=""))
-    assert any("flags are unknown" in why for _, why in choose(MATRIX, unknown).rejected)
+    assert any("flags are unknown" in why for why in choose(MATRIX, unknown).rejected)
 
 
 def test_gpus_of_other_vendors_are_named_with_what_to_do() -> None:

@@ -42,7 +42,7 @@ def test_the_screen_answers_in_a_few_lines(whole: Project) -> None:
         "  or   flox install flox/pytorch-python313-cuda12_9-sm120-avx2",
         "       2.9.1; CUDA 12.9, for this GPU alone; unconfirmed",
         "Build  invoke build cuda13_0/sm120-avx2",
-        "       2.10.0; only for size (libtorch_cuda half, estimated) or one CUDA in Nix",
+        "       2.10.0; only for size (libtorch_cuda 192 MB, not 903) or one CUDA in Nix",
         "`-v` says what else runs, and why the rest does not",
     ]
 
@@ -55,6 +55,7 @@ def test_the_first_screen_has_at_most_12_lines(capsys: pytest.CaptureFixture[str
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) <= 12, lines
         assert max(map(len, lines)) <= 100, lines
+        assert not [it for it in lines if len(it) > 80 and "   " in it[7:]], "commands stand alone"
 
 
 # words | exit code | what is said
@@ -64,6 +65,8 @@ SAID = """
 --machine v100-broadwell -v     | 0 | release cuda13_0: CUDA 13.0 does not compile for 7.0
 --machine rtx4090-driver-550 -v | 0 | Driver driver 580.65.06 or newer runs `pip install
 --machine rtx5090-zen4 -v       | 0 | check flox install
+--gpu K80 --cpu avx2 --driver 470 -v | 0 | cuda13_0: CUDA 13.0 does not compile for 3.7: CUDA 6.5
+--gpu 780M --cpu AVX2           | 1 | (3.0) · AVX2
 --machine rtx5090-zen4 -v       | 0 | not confirmed: that it installs today
 --machine h200-recorded -v      | 0 | Runs as well: pip install torch==2.14.1
 --machine rx7900xtx-zen4        | 0 | AMD GPU 1002:744c: ROCm and XPU are not covered
@@ -71,7 +74,7 @@ SAID = """
 --gpu 12.0 --cpu zen4 --driver 550 | 1 | driver 580.65.06 or newer runs `pip
 --gpu K40 --cpu avx2 --driver 470  | 1 | a GPU of 7.5 (Turing) or newer runs the newest
 --gpu P40 --cpu avx2 --driver 535  | 0 | the last official one for this GPU
---cpu zen4                      | 0 | torch --index-url https://download.pytorch.org/whl/cpu
+--cpu zen4                      | 0 | whl/cpu 2.13.0 or newer; for the CPU Build
 --cpu apple                     | 0 | uses the GPU through Metal (MPS)
 --cpu apple --flox              | 1 | Flox has no build
 """
@@ -92,7 +95,7 @@ def test_json_has_the_machine_and_the_choice(still: Project) -> None:
     assert choice["now"][0]["command"] == "pip install torch==2.15.0"
     assert choice["now"][0]["build"]["platform"] == "aarch64-linux"
     assert choice["build"]["variant"] == "sm90-armv9"
-    assert {row[0]["who"] for row in choice["rejected"]} >= {"NVIDIA"}
+    assert any("docker run" in it for several in choice["rejected"].values() for it in several)
 
 
 def test_a_machine_is_described_for_recommend(project: Project) -> None:

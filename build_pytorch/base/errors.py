@@ -86,7 +86,7 @@ class TemplateError(BuildPytorchError):
     """A template cannot be rendered."""
 
 
-def near_miss(word: str, known: Iterable[str]) -> str:
+def near_miss(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return `; did you mean "X"?` if a known word is close to `word`, else an empty text."""
-    close = difflib.get_close_matches(word[:80], list(known), n=1)
+    close = difflib.get_close_matches(word[:80], list(known), n=1, cutoff=cutoff)
     return f'; did you mean "{close[0]}"?' if close else ""

@@ -17,13 +17,18 @@ from build_pytorch.base import digest
 from build_pytorch.base.versions import numbers
 from build_pytorch.generate.recipes import render_template, template_source
 from build_pytorch.hardware.choose import Choice, choose
-from build_pytorch.hardware.own_builds import group_lines, id_of
+from build_pytorch.hardware.own_builds import (
+    compile_obstacle,
+    group_lines,
+    id_of,
+    known_gpus,
+    known_isas,
+)
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.available import available_builds
-from build_pytorch.matrix.compatibility import compiles
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture
+from build_pytorch.matrix.tables import GpuArchitecture
 
 
 class State(NamedTuple):
@@ -139,7 +144,7 @@ class Answers:
         self.cards: dict[Card, int] = {}
         self.answers: dict[tuple[str, tuple[int, ...]], int] = {}
         self.cpus = list(_cpu_classes(matrix))
-        by_capability = {gpu.capability: gpu for gpu in _architectures(matrix).values()}
+        by_capability = {gpu.capability: gpu for gpu in known_gpus(matrix).values()}
         self.gpus = {
             key: f"{', '.join(by_capability[key].products)} ({key})"
             for key in sorted(by_capability, key=numbers, reverse=True)
@@ -188,17 +193,9 @@ def cards_of(choice: Choice) -> list[Card]:
     return [*cards, Card("build", build.variant, command, texts)]
 
 
-def _architectures(matrix: Matrix) -> dict[str, GpuArchitecture]:
-    return {**known_hardware.load().gpu, **matrix.gpus}
-
-
-def _isas(matrix: Matrix) -> dict[str, CpuIsa]:
-    return {**known_hardware.load().cpu, **matrix.cpus}
-
-
 def _drivers(matrix: Matrix) -> dict[str, str]:
     """Return the list of drivers: each at which an answer may change."""
-    needed = {gpu.driver for gpu in _architectures(matrix).values() if gpu.driver}
+    needed = {gpu.driver for gpu in known_gpus(matrix).values() if gpu.driver}
     needed |= {build.driver for build in available_builds() if build.cuda}
     needed |= {variant.driver for variant in matrix.variants if variant.driver}
     steps = sorted(needed, key=numbers, reverse=True)
@@ -212,7 +209,7 @@ def _drivers(matrix: Matrix) -> dict[str, str]:
 
 def _cpu_classes(matrix: Matrix) -> Iterator[CpuClass]:
     """Yield the classes of CPUs, of each platform the highest ISA first."""
-    isas, processors = _isas(matrix), known_hardware.load().processor
+    isas, processors = known_isas(matrix), known_hardware.load().processor
     for platform in dict.fromkeys(isa.platform for isa in isas.values()):
         here = {key: isa for key, isa in isas.items() if isa.platform == platform}
         local = {key: it for key, it in processors.items() if it.platform == platform}
@@ -229,7 +226,7 @@ def _cpu_classes(matrix: Matrix) -> Iterator[CpuClass]:
 
 def _grid(matrix: Matrix, name: str, states: Mapping[str, State]) -> Grid:
     """Return the grid of a release: all architectures of the matrix; of a nightly, only its own."""
-    release, isas = matrix.releases[name], _isas(matrix)
+    release, isas = matrix.releases[name], known_isas(matrix)
     variants = {(it.gpu_key, it.cpu_key): it for it in matrix.of_release(name) if not it.is_wrapper}
     capabilities = {key: numbers(gpu.capability) for key, gpu in matrix.gpus.items()}
     gpus = sorted(capabilities, key=lambda key: capabilities[key], reverse=True)
@@ -261,12 +258,11 @@ def _grid(matrix: Matrix, name: str, states: Mapping[str, State]) -> Grid:
 
 def _absent(matrix: Matrix, release: str, gpu: str | None, isa: str) -> Cell:
     """Return the cell of a variant that the matrix lacks: how to add it, or why it cannot exist."""
-    name, platform = id_of(matrix, release, gpu, isa), _isas(matrix)[isa].platform
+    name, platform = id_of(matrix, release, gpu, isa), known_isas(matrix)[isa].platform
     cuda = matrix.releases[release].cuda
     command, text = "", ADD
-    if gpu and not compiles(cuda, matrix.gpus[gpu]):
-        what = f"CUDA {cuda.version}" if cuda else "a release without CUDA"
-        text = f"{what} does not compile for {matrix.gpus[gpu].capability}"
+    if gpu and (obstacle := compile_obstacle(cuda, matrix.gpus[gpu])):
+        text = obstacle
     elif gpu and platform not in matrix.gpus[gpu].hosts:
         text = f"no {platform} machine has {gpu.upper()}"
     else:

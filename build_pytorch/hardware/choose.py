@@ -5,12 +5,13 @@ Pure. Screen, JSON, docs and page print the result; `doctor` asks the same of an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from build_pytorch.base.console import grouped
 from build_pytorch.base.versions import numbers, order
 from build_pytorch.hardware.own_builds import WITH_CUDNN, BuildAdvice, advice, own_build
 from build_pytorch.hardware.saved_machines import Machine
@@ -22,8 +23,7 @@ from build_pytorch.matrix.model import Matrix
 _MOST: Final = 3  #: builds to install that are shown first
 _FOR_ALL: Final = ("pip", "flox")  #: programs that are named to everybody, others to their users
 
-Running = list[BuildVerdict]
-"""Builds that run on a machine, the best first."""
+Verdicts = list[BuildVerdict]
 
 
 class Person(Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     update: str  #: which driver makes a better one possible
     build: BuildAdvice
     others: tuple[AvailableBuild, ...]  #: what runs besides, the best first
-    rejected: tuple[tuple[AvailableBuild, str], ...]  #: what does not run, with the reason
+    rejected: dict[str, list[str]]  #: commands that install what does not run, by the reason
 
 
 def choose(
@@ -60,34 +60,39 @@ def choose(
     published: Mapping[str, str] | None = None,
 ) -> Choice:
     """Choose for a machine. `published` are organizations on FloxHub by the id of a variant."""
-    person, on_floxhub = person or Person(), published or {}
-    ours = []
-    for it in matrix.variants if on_floxhub else ():
-        if organization := on_floxhub.get(it.id):
+    person, ready = person or Person(), list(available_builds())
+    for it in matrix.variants if published else ():
+        if organization := (published or {}).get(it.id):
             command, cpu = f"flox install {organization}/{it.package}", " ".join(it.cpu.cpuinfo)
-            ours.append(own_build(it.release, it.gpu, it.platform, command, cpu))
-    ready = [it for it in (*available_builds(), *ours) if it.platform == machine.platform]
-    judged = [judge(build, machine, person.python) for build in ready]
+            ready.append(own_build(it.release, it.gpu, it.platform, command, cpu))
+    judged = [
+        judge(build, machine, person.python)
+        for build in ready
+        if build.platform == machine.platform
+    ]
     running = _ranked(judged, machine, person)
     shown = _shown(running, machine, person.tools)
+    commands = {it.build.install() for it in running}
+    refused = [("; ".join(it.obstacles), it.build.install()) for it in judged if not it.runs]
     return Choice(
         now=tuple(_offer(it, running, machine, person) for it in shown),
-        unused=_why_unused(running, ready, machine),
-        update=_update(running, ready, machine, person) if running and machine.gpus else "",
+        unused=_why_unused(running, judged, machine),
+        update=_update(running, judged, machine, person),
         build=advice(matrix, machine, running),
         others=tuple(
             it.build for it in running if it not in shown and bool(it.gpus) == bool(running[0].gpus)
         ),
-        rejected=tuple((it.build, "; ".join(it.obstacles)) for it in judged if not it.runs),
+        rejected=grouped((why, command) for why, command in refused if command not in commands),
     )
 
 
-def _ranked(verdicts: Sequence[BuildVerdict], machine: Machine, person: Person) -> Running:
+def _ranked(verdicts: Verdicts, machine: Machine, person: Person) -> Verdicts:
+    """Return those that run, the best first."""
     running = [verdict for verdict in verdicts if verdict.runs]
     return sorted(running, key=lambda it: it.rank(machine, person.tools), reverse=True)
 
 
-def _shown(running: Running, machine: Machine, tools: Collection[str]) -> Running:
+def _shown(running: Verdicts, machine: Machine, tools: Collection[str]) -> Verdicts:
     """Return the best build, and the best of each other program that a person has, and of Flox.
 
     A second wheel is among them where the first has a limit, and one for older drivers where the
@@ -104,7 +109,7 @@ def _shown(running: Running, machine: Machine, tools: Collection[str]) -> Runnin
     return list(shown.values())[:_MOST]
 
 
-def _offer(verdict: BuildVerdict, running: Running, machine: Machine, person: Person) -> Offer:
+def _offer(verdict: BuildVerdict, running: Verdicts, machine: Machine, person: Person) -> Offer:
     build = verdict.build
     is_old = any(numbers(gpu.capability or "") < WITH_CUDNN for gpu in verdict.used(machine))
     return Offer(
@@ -157,19 +162,21 @@ def _code(verdict: BuildVerdict, machine: Machine) -> str:
     return text + (f"; not for GPU {', '.join(unused)}" if unused else "")
 
 
-def _update(running: Running, ready: list[AvailableBuild], machine: Machine, person: Person) -> str:
+def _update(running: Verdicts, judged: Verdicts, machine: Machine, person: Person) -> str:
     """Return which driver makes a better build possible, or an empty text."""
     newest = replace(machine, driver="9999", cuda="99.9", is_wsl=False)
-    later = _ranked([judge(it, newest, person.python) for it in ready], newest, person)[0]
-    after, before = ((it.serves(machine), order(it.build.version)) for it in (later, running[0]))
-    if after <= before:
-        return ""
-    build, gpus = later.build, later.used(machine)
-    last = max(gpus, key=lambda gpu: numbers(needed_driver(build, gpu)))
-    return f"{driver_words(build, last, machine)} runs `{build.install(person.tools)}`"
+    hindered = [it.build for it in judged if it.obstacles or it.doubts]
+    later = _ranked([judge(it, newest, person.python) for it in hindered], newest, person)[:1]
+    for it in later if running and machine.gpus else ():
+        before = running[0].serves(machine), order(running[0].build.version)
+        if (it.serves(machine), order(it.build.version)) > before:
+            last = max(it.used(machine), key=lambda gpu: numbers(needed_driver(it.build, gpu)))
+            needs = driver_words(it.build, last, machine)
+            return f"{needs} runs `{it.build.install(person.tools)}`"
+    return ""
 
 
-def _why_unused(running: Running, ready: list[AvailableBuild], machine: Machine) -> str:
+def _why_unused(running: Verdicts, judged: Verdicts, machine: Machine) -> str:
     """Return why the best build leaves GPUs unused, or why there is none; empty if all is well."""
     if not running:
         return f"nobody publishes a PyTorch for {machine.platform} that is known here"
@@ -177,15 +184,15 @@ def _why_unused(running: Running, ready: list[AvailableBuild], machine: Machine)
         if gpu.index in running[0].gpus:
             continue
         alone, capability = replace(machine, gpus=(gpu,)), gpu.capability or ""
-        verdicts = [judge(build, alone) for build in ready if build.cuda]
-        fitting = [it for it in verdicts if capability and it.build.fit(capability)]
-        oldest = min(fitting, key=lambda it: numbers(needed_driver(it.build, gpu)), default=None)
-        why = f"nobody publishes code for {capability or 'an unknown capability'}; a GPU of 7.5 "
-        why += "(Turing) or newer runs the newest PyTorch"
-        if any(verdict.runs for verdict in verdicts):
+        fitting = [it.build for it in judged if capability and it.build.fit(capability)]
+        if any(gpu.index in it.gpus for it in running):
             why = "no build that runs has code for all GPUs"
-        elif oldest:
-            why = "; ".join(oldest.obstacles)
+        elif fitting:
+            oldest = min(fitting, key=lambda build: numbers(needed_driver(build, gpu)))
+            why = "; ".join(judge(oldest, alone).obstacles)
+        else:
+            why = f"nobody publishes code for {capability or 'an unknown capability'}; "
+            why += "a GPU of 7.5 (Turing) or newer runs the newest PyTorch"
         return f"{gpu.name} stays unused: {why}"
     what = "ROCm and XPU are not covered; https://pytorch.org/get-started has wheels"
     return f"{' and '.join(machine.other_gpus)}: {what}" if machine.other_gpus else ""

@@ -18,6 +18,7 @@ from build_pytorch.matrix.known_hardware import NamedGpu
 from build_pytorch.matrix.model import Matrix
 
 _QUOTED: Final = 36  #: characters of a wrong value in an error
+_CLOSE: Final = 0.8  #: likeness of a name that a person may have meant
 _LONGEST: Final = 200  #: characters of a name that is looked for
 _CUDA: Final = re.compile(r"[1-9]\d?\.\d{1,2}", re.ASCII)
 """A version of CUDA in place of a driver's, which begin above 100."""
@@ -68,7 +69,7 @@ def _gpu(name: str) -> NamedGpu:
     known = known_hardware.load()
     if found := known.gpu_named(name):
         return found
-    hint = near_miss(name.lower(), map(str.lower, known.products))
+    hint = near_miss(name.lower(), map(str.lower, known.products), _CLOSE)
     allowed = "; allowed: a name such as 'RTX 4090', a compute capability such as 8.9, none"
     raise _unknown("gpu", name, f", an unknown NVIDIA GPU{hint or allowed}")
 
@@ -77,13 +78,16 @@ def _cpu(name: str, matrix: Matrix) -> tuple[str, Processor]:
     """Return platform and CPU of an ISA, or of a generation or a name of CPUs."""
     known = known_hardware.load()
     isas = {**known.cpu, **matrix.cpus}
-    processor = None if name in isas else known.processor_named(name)
+    plain = {re.sub(r"[\W_]", "", key): isa for key, isa in isas.items()}  # AVX-512 is avx512
+    isa = isas.get(name) or plain.get(re.sub(r"[\W_]", "", name.lower()))
+    processor = None if isa else known.processor_named(name)
     if processor and not processor.isa:
         return processor.platform, Processor(model=name, flags=processor.flags)
-    isa = isas.get(processor.isa if processor and processor.isa else name)
+    isa = isa or isas.get((processor and processor.isa) or "")
     if isa is None:
         allowed = f"; allowed: {', '.join(isas)}, or a name such as 'Zen 4' or 'Xeon Gold 6148'"
-        raise _unknown("cpu", name, near_miss(name.lower(), [*isas, *known.processor]) or allowed)
+        hint = near_miss(name.lower(), [*isas, *known.processor], _CLOSE)
+        raise _unknown("cpu", name, hint or allowed)
     # CPUs with an ISA of these have the lower ones of their platform as well.
     below = [it for it in isas.values() if it.platform == isa.platform and it.level <= isa.level]
     flags = dict.fromkeys(flag for it in below for flag in it.cpuinfo)

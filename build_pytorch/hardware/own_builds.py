@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -14,35 +14,26 @@ from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.available import AvailableBuild
 from build_pytorch.matrix.compatibility import compiles, cuda_window, missing_cpu_flags, runs_on
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import GpuArchitecture, Release
+from build_pytorch.matrix.tables import CpuIsa, CudaToolkit, GpuArchitecture, Release
 
 WITH_CUDNN: Final = (7, 5)
 """GPUs below this capability get no cuDNN of 9.11 or newer: NVIDIA, support matrix, 2026-11."""
-_SIZE: Final = "only for size (libtorch_cuda half, estimated) or one CUDA in Nix"
-"""Source: in libtorch_cuda.so of 2.14.1+cu130, code for one GPU and the host is 233 of 503 MB;
-docs/explanation/worth.md."""
+_SIZE: Final = "only for size (libtorch_cuda 192 MB, not 903) or one CUDA in Nix"
+"""Measured with 2.6.0, built for 9.0 and run on an H100: docs/explanation/worth.md."""
 
 
 class BuildAdvice(Struct, frozen=True, kw_only=True):
     """The best variant that could be built, and whether there is a reason to build it."""
 
-    variant: str  #: its id; empty if none runs
-    has_reason: bool
-    says: str
-    lines: str  #: what to append to matrix.toml, if it lacks the variant
+    variant: str = ""  #: its id; empty if none runs
+    has_reason: bool = False
+    says: str = "no reason: no instruction set that is known here fits this CPU"
+    lines: str = ""  #: what to append to matrix.toml, if it lacks the variant
     rejected: dict[str, str]  #: releases that have nothing for the GPUs, with the reason
 
 
-class _Possible(NamedTuple):
-    """What a release has, or could have, for a GPU or for the CPU alone."""
-
-    release: str
-    gpu: str | None
-    verdict: BuildVerdict
-
-
 def own_build(
-    release: Release, gpu: GpuArchitecture | None, platform: str, command: str, cpu: str
+    release: Release, gpu: GpuArchitecture | None, platform: str, command: str = "", cpu: str = ""
 ) -> AvailableBuild:
     """Return a variant as a build that a command installs; `cpu` are flags that it needs."""
     cuda = release.cuda if gpu else None
@@ -58,65 +49,76 @@ def own_build(
     )
 
 
+def known_gpus(matrix: Matrix) -> dict[str, GpuArchitecture]:
+    """Return all GPU architectures, those of the matrix in place of known ones."""
+    return {**known_hardware.load().gpu, **matrix.gpus}
+
+
+def known_isas(matrix: Matrix) -> dict[str, CpuIsa]:
+    """Return all CPU ISAs, those of the matrix in place of known ones."""
+    return {**known_hardware.load().cpu, **matrix.cpus}
+
+
 def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> BuildAdvice:
     """Return whether to build the ideal variant, given the published builds that run.
 
     The ideal is the best of all known GPU architectures and ISAs. Of equal ones the matrix's own
     comes first, then an ISA that is no alias, then the highest.
     """
-    possible, flags = list(_possible(matrix, machine)), machine.cpu.flags.split()
-    running = [it for it in possible if it.verdict.runs]
-    served = {it.release for it in running if it.gpu}
-    rejected = {
-        f"release {it.release}": "; ".join(it.verdict.obstacles)
-        for it in possible
-        if it.gpu and it.release not in served
+    kinds, flags = {gpu.capability or "" for gpu in machine.gpus} - {""}, machine.cpu.flags.split()
+    gpus: dict[str | None, GpuArchitecture | None] = {None: None}
+    gpus |= {
+        key: gpu
+        for key, gpu in known_gpus(matrix).items()
+        if machine.platform in gpu.hosts and any(runs_on(gpu.capability, it) for it in kinds)
     }
     isas = {
-        key: (not isa.same_as, isa.level)
-        for key, isa in {**known_hardware.load().cpu, **matrix.cpus}.items()
+        key: isa
+        for key, isa in known_isas(matrix).items()
         if isa.platform == machine.platform and not missing_cpu_flags(isa, flags)
     }
-    if not (running and isas):
-        says = "no reason: no instruction set that is known here fits this CPU"
-        return BuildAdvice(variant="", has_reason=False, says=says, lines="", rejected=rejected)
     existing = {(it.release_name, it.gpu_key, it.cpu_key): it.id for it in matrix.variants}
-
-    def rank(place: tuple[_Possible, str]) -> tuple[object, ...]:
-        it, isa = place
-        is_existing = (it.release, it.gpu, isa) in existing
-        return it.verdict.rank(machine), is_existing, isas[isa]
-
-    (release, gpu, verdict), isa = max(((it, isa) for it in running for isa in isas), key=rank)
-    has_reason, says = _reason(verdict, machine, ready)
-    variant = existing.get((release, gpu, isa))
+    rejected, possible = {}, {}
+    for name, release in matrix.releases.items():
+        if release.torch.is_nightly:
+            continue
+        verdicts = {key: _verdict(release, gpu, machine) for key, gpu in gpus.items()}
+        running = {key: it for key, it in verdicts.items() if it.runs}
+        if kinds and not any(running):
+            obstacles = [it.obstacles for key, it in verdicts.items() if key]
+            rejected |= {f"release {name}": "; ".join(it) for it in obstacles[:1]}
+        for key, verdict in running.items():
+            for isa_key, isa in isas.items():
+                place = (name, key, isa_key)
+                rank = verdict.rank(machine), place in existing, not isa.same_as, isa.level
+                possible[place] = rank, verdict
+    if not possible:
+        return BuildAdvice(rejected=rejected)
+    best = max(possible, key=lambda place: possible[place][0])
+    has_reason, says = _reason(possible[best][1], machine, ready)
     return BuildAdvice(
-        variant=variant or id_of(matrix, release, gpu, isa),
+        variant=existing.get(best) or id_of(matrix, *best),
         has_reason=has_reason,
         says=says,
-        lines="" if variant else group_lines(release, gpu, isa, machine.platform),
+        lines="" if best in existing else group_lines(*best, machine.platform),
         rejected=rejected,
     )
 
 
-def _possible(matrix: Matrix, machine: Machine) -> Iterator[_Possible]:
-    """Yield what each release that is no nightly could have for a machine, with the obstacles."""
-    kinds = {gpu.capability for gpu in machine.gpus if gpu.capability}
-    architectures: list[tuple[str | None, GpuArchitecture | None]] = [(None, None)]
-    for sm, gpu in {**known_hardware.load().gpu, **matrix.gpus}.items():
-        if machine.platform in gpu.hosts and any(runs_on(gpu.capability, it) for it in kinds):
-            architectures.append((sm, gpu))
-    releases = {key: it for key, it in matrix.releases.items() if not it.torch.is_nightly}
-    for name, release in releases.items():
-        for key, architecture in architectures:
-            build = own_build(release, architecture, machine.platform, "", "")
-            verdict = judge(build, machine)
-            if architecture and not compiles(release.cuda, architecture):
-                what = f"CUDA {release.cuda.version}" if release.cuda else "a release without CUDA"
-                why = f"{what} does not compile for {architecture.capability}"
-                why += f": {cuda_window(architecture)} does"
-                verdict = BuildVerdict(build=build, obstacles=(why,))
-            yield _Possible(name, key, verdict)
+def _verdict(release: Release, gpu: GpuArchitecture | None, machine: Machine) -> BuildVerdict:
+    """Judge what a release has, or could have, for a GPU architecture or for the CPU alone."""
+    build = own_build(release, gpu, machine.platform)
+    if gpu and (obstacle := compile_obstacle(release.cuda, gpu)):
+        return BuildVerdict(build=build, obstacles=(obstacle,))
+    return judge(build, machine)
+
+
+def compile_obstacle(cuda: CudaToolkit | None, gpu: GpuArchitecture) -> str:
+    """Return why a CUDA does not compile for an architecture; empty if it does."""
+    if compiles(cuda, gpu):
+        return ""
+    what = f"CUDA {cuda.version}" if cuda else "a release without CUDA"
+    return f"{what} does not compile for {gpu.capability}: CUDA {cuda_window(gpu)} does"
 
 
 def _reason(own: BuildVerdict, machine: Machine, ready: Sequence[BuildVerdict]) -> tuple[bool, str]:

@@ -95,8 +95,6 @@ def judge(build: AvailableBuild, machine: Machine, python: str = "") -> BuildVer
 
 def _obstacle(build: AvailableBuild, machine: Machine, python: str) -> str:
     """Return what keeps a build from running at all, or an empty text."""
-    if build.platform != machine.platform:
-        return f"for {build.platform}"
     flags = machine.cpu.flags.split() if build.cpu else []
     if missing := [flag for flag in build.cpu.split() if flag not in flags]:
         return f"the CPU lacks {', '.join(missing)}" if flags else "the CPU's flags are unknown"

@@ -135,7 +135,7 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Return the GPU of a product's name, such as `NVIDIA A100-SXM4-40GB`, or of a capability.
 
         A capability such as 8.9 may be unknown. It is also named by sm89, sm_89 or compute_89, and
-        a product without the first word of its name, such as 4090, if this begins with a digit.
+        a product without the first word of its name, such as 4090 or A4000.
         """
         key = re.sub("^(sm|compute)_", "sm", name.lower())
         gpu = self.gpu.get(key) or of_capability(name)
@@ -145,10 +145,7 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             beside = next(iter(gpu.arm_only.values())) if gpu and is_arm else None
             return NamedGpu(f"a GPU of capability {capability}", capability, beside)
         products = self.products
-        patterns = {product: words_of(product) for product in products}
-        if name[:1].isdecimal():
-            patterns = {product: words.partition(" ")[2] for product, words in patterns.items()}
-        product = _best_match({it: (words,) for it, words in patterns.items() if words}, name)
+        product = _best_match({product: (_gpu_pattern(product),) for product in products}, name)
         if product is None:
             return None
         gpu = products[product]
@@ -158,12 +155,22 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Return the generation of a CPU by its key or name, such as `Ryzen 9 7950X`."""
         names = {key: it.names for key, it in self.processor.items()}
         key = name if name in names else _best_match(names, name)
+        if not key and name[:1].isalpha():
+            key = _best_match(names, f"xeon {name}")  # such as E5-2680 v4, Gold 6148
         return self.processor[key] if key else None
 
 
 def words_of(name: str) -> str:
     """Return what counts in a name: runs of letters and of digits in lower case."""
     return " ".join(re.findall("[a-z]+|[0-9]+", _FILLER.sub(" ", name.lower())))
+
+
+def _gpu_pattern(product: str) -> str:
+    """Return a regular expression for the words of a GPU's name; GTX 780M is no GTX 780."""
+    words = words_of(product)
+    if re.search(" .*[0-9]", product):
+        words = re.sub("^([a-z]+) ", r"(\1 )?", words)
+    return f"{words}(?! m( |$))"
 
 
 def _best_match(patterns: Mapping[str, Iterable[str]], name: str) -> str | None:

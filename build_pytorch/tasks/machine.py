@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from build_pytorch.hardware.saved_machines import Machine
 
 _INDENT = 7
-_WIDTH = 100  #: columns of a command with its reason beside it
 _LONGEST = 400  #: characters of a text from outside
 _OF_CPU = re.compile(r"\((R|TM)\)|\b(AMD|Intel|CPU|Processor|\d+-Core) ?|@.*", re.IGNORECASE)
 """What is left out of the name of a CPU."""
@@ -107,7 +106,9 @@ def print_choice(screen: Screen, choice: Choice, *, verbose: bool) -> None:
 
 def _print_command(screen: Screen, head: str, command: str, says: str) -> None:
     """Print a command to copy in one line, and why beside it or below."""
-    is_short = len(head) + len(command) + len(says) + 3 <= _WIDTH
+    from build_pytorch.base.console import WIDTH
+
+    is_short = len(head) + len(command) + len(says) + 3 <= WIDTH
     beside = f"   {says}" if is_short else ""
     screen.line(f"{screen.paint(head, 'green')}{command}{beside}")
     if not is_short:
@@ -118,7 +119,7 @@ def _print_rest(screen: Screen, choice: Choice) -> None:
     """Print what is unconfirmed, what else runs, and what does not and why."""
     for offer in choice.now:
         if text := offer.build.unconfirmed:
-            screen.fold("check  ", f"{offer.command}: not confirmed: {text}", "yellow", _INDENT)
+            _print_command(screen, "check  ", offer.command, f"not confirmed: {text}")
     if choice.update and not choice.unused:
         screen.fold("Driver ", choice.update, indent=_INDENT)
     if choice.build.lines:
@@ -127,12 +128,15 @@ def _print_rest(screen: Screen, choice: Choice) -> None:
     if choice.others:
         screen.line("Runs as well:")
     for build in choice.others:
-        screen.line(f"       {build.install()}   {build.version or 'version not known'}")
+        command, version = build.install(), build.version or "version not known"
+        screen.line(f"    {command}" + f"   {version}" * (version not in command))
     screen.line("Why not:")
-    for build, why in choice.rejected:
-        screen.fold(f"       {build.install()}: ", why, indent=_INDENT + 2)
+    for why, commands in choice.rejected.items():
+        screen.fold("  ", f"{why}:", indent=4)
+        for command in commands:
+            screen.line(f"    {command}")
     for release, why in choice.build.rejected.items():
-        screen.fold(f"       {release}: ", why, indent=_INDENT + 2)
+        screen.fold(f"  {release}: ", why)
 
 
 def _print_manifest(screen: Screen, choice: Choice) -> int:
