@@ -74,7 +74,7 @@ SAID = """
 --gpu 12.0 --cpu zen4 --driver 550 | 1 | driver 580.65.06 or newer runs `pip
 --gpu K40 --cpu avx2 --driver 470  | 1 | a GPU of 7.5 (Turing) or newer runs the newest
 --gpu P40 --cpu avx2 --driver 535  | 0 | the last official one for this GPU
---cpu zen4                      | 0 | whl/cpu 2.13.0 or newer; for the CPU Build
+--cpu zen4                      | 0 | whl/cpu 2.13.0 or newer; for the CPU or
 --cpu apple                     | 0 | uses the GPU through Metal (MPS)
 --cpu apple --flox              | 1 | Flox has no build
 """

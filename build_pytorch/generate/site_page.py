@@ -13,12 +13,15 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from build_pytorch.base import digest
 from build_pytorch.base.versions import numbers
 from build_pytorch.generate.recipes import render_template, template_source
 from build_pytorch.hardware.choose import Choice, choose
 from build_pytorch.hardware.own_builds import (
     compile_obstacle,
+    flags_up_to,
     group_lines,
     id_of,
     known_gpus,
@@ -103,32 +106,25 @@ def render(matrix: Matrix, states: Mapping[str, State] = MappingProxyType({})) -
     data = json.dumps(facts, separators=(",", ":"))
     for character in "<>&":  # no text can end the element or begin another one
         data = data.replace(character, f"\\u{ord(character):04x}")
-    style = template_source(matrix.root, "pages/page.css")
-    script = template_source(matrix.root, "pages/page.js")
-    policy = (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    every = dict.fromkeys((*states.values(), RECIPE, NO_HOST, ABSENT))
+    inline = {key: template_source(matrix.root, f"pages/page.{key}") for key in ("css", "js")}
+    hashed = {
+        key: base64.b64encode(hashlib.sha256(it.encode()).digest()) for key, it in inline.items()
+    }
     page = render_template(
         matrix.root,
         "pages/page.html.j2",
         answers=answers,
         grids=grids,
-        states=[state for state in every if state in used],
+        states=[
+            it for it in dict.fromkeys((*states.values(), RECIPE, NO_HOST, ABSENT)) if it in used
+        ],
         is_published="published" in {state.word for state in used},
         repository=matrix.repository,
         data=Markup(data),
-        style=Markup(style),
-        script=Markup(script),
-        policy=policy,
+        inline={key: Markup(it) for key, it in inline.items()},
+        hashes={key: it.decode() for key, it in hashed.items()},
     )
     return digest.seal(page)
-
-
-def _hash(text: str) -> str:
-    """Return the source expression of an inline style or script (CSP Level 3, 2.3.1)."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 class Answers:
@@ -141,36 +137,36 @@ class Answers:
     """
 
     def __init__(self, matrix: Matrix) -> None:
+        self.matrix = matrix
         self.cards: dict[Card, int] = {}
         self.answers: dict[tuple[str, tuple[int, ...]], int] = {}
         self.cpus = list(_cpu_classes(matrix))
-        by_capability = {gpu.capability: gpu for gpu in known_gpus(matrix).values()}
+        gpus = sorted(known_gpus(matrix).values(), key=lambda gpu: numbers(gpu.capability))
         self.gpus = {
-            key: f"{', '.join(by_capability[key].products)} ({key})"
-            for key in sorted(by_capability, key=numbers, reverse=True)
+            it.capability: f"{', '.join(it.products)} ({it.capability})" for it in gpus[::-1]
         }
         self.gpus["none"] = "none, or not of NVIDIA"
         self.drivers = _drivers(matrix)
         self.table = {
-            gpu: {cpu.key: self._of(matrix, by_capability.get(gpu), cpu) for cpu in self.cpus}
-            for gpu in self.gpus
+            key: {cpu.key: self._of(gpu, cpu) for cpu in self.cpus}
+            for key, gpu in zip(self.gpus, (*gpus[::-1], None), strict=True)
         }
 
-    def _of(self, matrix: Matrix, gpu: GpuArchitecture | None, cpu: CpuClass) -> list[int]:
+    def _of(self, gpu: GpuArchitecture | None, cpu: CpuClass) -> list[int]:
         """Return the numbers of the answers for each driver."""
         if gpu and cpu.platform not in gpu.hosts:
             text = f"{gpu.capability} is known on {' and '.join(gpu.hosts)} only"
-            found = [self._number("", [Card("note", "No such machine", "", (text,))])]
-            return found * len(self.drivers)
+            return [self._number("", [Card("note", "No such machine", "", (text,))])] * len(
+                self.drivers
+            )
+        machine = Machine(
+            platform=cpu.platform,
+            cpu=Processor(flags=cpu.flags),
+            gpus=(MachineGpu(index=0, name="GPU", capability=gpu.capability),) if gpu else (),
+        )
         found = []
         for driver in self.drivers if gpu else ("",):
-            machine = Machine(
-                platform=cpu.platform,
-                cpu=Processor(flags=cpu.flags),
-                gpus=(MachineGpu(index=0, name="GPU", capability=gpu.capability),) if gpu else (),
-                driver=driver or None,
-            )
-            choice = choose(matrix, machine)
+            choice = choose(self.matrix, replace(machine, driver=driver or None))
             found.append(self._number(choice.build.variant, cards_of(choice)))
         return found if gpu else found * len(self.drivers)
 
@@ -181,8 +177,10 @@ class Answers:
 
 def cards_of(choice: Choice) -> list[Card]:
     """Return the Now and Build lines of `invoke recommend`, and what is said beside them."""
-    cards = [Card("or", "", it.command, tuple(it.says.split("; "))) for it in choice.now]
-    cards[:1] = [card._replace(kind="now") for card in cards[:1]]
+    cards = [
+        Card("or" if place else "now", "", it.command, tuple(it.says.split("; ")))
+        for place, it in enumerate(choice.now)
+    ]
     notes = {"GPU": choice.unused, "Driver": choice.update}
     cards += [Card("note", name, "", (text,)) for name, text in notes.items() if text]
     build = choice.build
@@ -208,16 +206,19 @@ def _drivers(matrix: Matrix) -> dict[str, str]:
 
 
 def _cpu_classes(matrix: Matrix) -> Iterator[CpuClass]:
-    """Yield the classes of CPUs, of each platform the highest ISA first."""
+    """Yield the classes of CPUs, of each platform the highest ISA first.
+
+    CPUs with an ISA of which all variants are aliases are in the class of what it is an alias of.
+    """
     isas, processors = known_isas(matrix), known_hardware.load().processor
+    own = {it.cpu_key for it in matrix.variants if not it.alias_of}
+    class_of = {key: key if key in own else it.same_as or key for key, it in isas.items()}
     for platform in dict.fromkeys(isa.platform for isa in isas.values()):
-        here = {key: isa for key, isa in isas.items() if isa.platform == platform}
         local = {key: it for key, it in processors.items() if it.platform == platform}
-        for key, isa in sorted(here.items(), key=lambda item: -item[1].level):
-            lower = [it for it in here.values() if it.level <= isa.level]
-            flags = " ".join(dict.fromkeys(flag for it in lower for flag in it.cpuinfo))
-            names = [it.title for it in local.values() if it.isa == key]
-            yield CpuClass(key, isa.title, platform, flags, names)
+        keys = [key for key in isas if isas[key].platform == platform and class_of[key] == key]
+        for key in sorted(keys, key=lambda key: -isas[key].level):
+            names = [it.title for it in local.values() if it.isa and class_of[it.isa] == key]
+            yield CpuClass(key, isas[key].title, platform, flags_up_to(matrix, key), names)
         older = {key: it for key, it in local.items() if not it.isa}
         for key in list(older)[:1]:
             names = [it.title for it in older.values()]
@@ -228,9 +229,8 @@ def _grid(matrix: Matrix, name: str, states: Mapping[str, State]) -> Grid:
     """Return the grid of a release: all architectures of the matrix; of a nightly, only its own."""
     release, isas = matrix.releases[name], known_isas(matrix)
     variants = {(it.gpu_key, it.cpu_key): it for it in matrix.of_release(name) if not it.is_wrapper}
-    capabilities = {key: numbers(gpu.capability) for key, gpu in matrix.gpus.items()}
-    gpus = sorted(capabilities, key=lambda key: capabilities[key], reverse=True)
     used_gpus, used_isas = {gpu for gpu, _ in variants}, {isa for _, isa in variants}
+    gpus = sorted(matrix.gpus, key=lambda key: numbers(matrix.gpus[key].capability), reverse=True)
     keys = [key for key in (*gpus, None) if key in used_gpus or not release.torch.is_nightly]
     columns = [key for key, isa in isas.items() if key in used_isas or "darwin" not in isa.platform]
 
@@ -245,26 +245,18 @@ def _grid(matrix: Matrix, name: str, states: Mapping[str, State]) -> Grid:
 
     on = f"CUDA {release.cuda.version}" if release.cuda else "no CUDA"
     title = f"PyTorch {release.torch.version}, {on}, Python {release.python.version}"
-    rows = [
-        (
-            gpu or "cpu",
-            ", ".join(matrix.gpus[gpu].products) if gpu else "CPU-only",
-            [cell(gpu, isa) for isa in columns],
-        )
-        for gpu in keys
-    ]
+    rows = []
+    for gpu in keys:
+        products = ", ".join(matrix.gpus[gpu].products) if gpu else "CPU-only"
+        rows.append((gpu or "cpu", products, [cell(gpu, isa) for isa in columns]))
     return Grid(name, title, columns, rows)
 
 
 def _absent(matrix: Matrix, release: str, gpu: str | None, isa: str) -> Cell:
     """Return the cell of a variant that the matrix lacks: how to add it, or why it cannot exist."""
     name, platform = id_of(matrix, release, gpu, isa), known_isas(matrix)[isa].platform
-    cuda = matrix.releases[release].cuda
-    command, text = "", ADD
-    if gpu and (obstacle := compile_obstacle(cuda, matrix.gpus[gpu])):
-        text = obstacle
-    elif gpu and platform not in matrix.gpus[gpu].hosts:
-        text = f"no {platform} machine has {gpu.upper()}"
-    else:
-        command = group_lines(release, gpu, isa, platform)
-    return Cell(name, command, text, ABSENT)
+    if gpu and (obstacle := compile_obstacle(matrix.releases[release].cuda, matrix.gpus[gpu])):
+        return Cell(name, "", obstacle, ABSENT)
+    if gpu and platform not in matrix.gpus[gpu].hosts:
+        return Cell(name, "", f"no {platform} machine has {gpu.upper()}", ABSENT)
+    return Cell(name, group_lines(release, gpu, isa, platform), ADD, ABSENT)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from build_pytorch.base.console import visible
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.hardware import detect, saved_machines
+from build_pytorch.hardware.own_builds import flags_up_to, known_isas
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.known_hardware import NamedGpu
@@ -77,22 +78,19 @@ def _gpu(name: str) -> NamedGpu:
 def _cpu(name: str, matrix: Matrix) -> tuple[str, Processor]:
     """Return platform and CPU of an ISA, or of a generation or a name of CPUs."""
     known = known_hardware.load()
-    isas = {**known.cpu, **matrix.cpus}
-    plain = {re.sub(r"[\W_]", "", key): isa for key, isa in isas.items()}  # AVX-512 is avx512
-    isa = isas.get(name) or plain.get(re.sub(r"[\W_]", "", name.lower()))
-    processor = None if isa else known.processor_named(name)
+    isas = known_isas(matrix)
+    plain = {re.sub(r"[\W_]", "", key): key for key in isas}  # AVX-512 is avx512
+    key = name if name in isas else plain.get(re.sub(r"[\W_]", "", name.lower()))
+    processor = None if key else known.processor_named(name)
     if processor and not processor.isa:
         return processor.platform, Processor(model=name, flags=processor.flags)
-    isa = isa or isas.get((processor and processor.isa) or "")
-    if isa is None:
+    key = processor.isa if processor else key
+    if key is None:
         allowed = f"; allowed: {', '.join(isas)}, or a name such as 'Zen 4' or 'Xeon Gold 6148'"
         hint = near_miss(name.lower(), [*isas, *known.processor], _CLOSE)
         raise _unknown("cpu", name, hint or allowed)
-    # CPUs with an ISA of these have the lower ones of their platform as well.
-    below = [it for it in isas.values() if it.platform == isa.platform and it.level <= isa.level]
-    flags = dict.fromkeys(flag for it in below for flag in it.cpuinfo)
-    model = name if processor else isa.title
-    return isa.platform, Processor(model=model, flags=" ".join(flags))
+    model = name if processor else isas[key].title
+    return isas[key].platform, Processor(model=model, flags=flags_up_to(matrix, key))
 
 
 def _with_driver(machine: Machine, text: str) -> Machine:

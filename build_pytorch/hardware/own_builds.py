@@ -59,6 +59,14 @@ def known_isas(matrix: Matrix) -> dict[str, CpuIsa]:
     return {**known_hardware.load().cpu, **matrix.cpus}
 
 
+def flags_up_to(matrix: Matrix, key: str) -> str:
+    """Return the flags of an ISA and of the lower ones of its platform, which its CPUs have."""
+    isas = known_isas(matrix)
+    same = (it for it in isas.values() if it.platform == isas[key].platform)
+    below = [it for it in same if it.level <= isas[key].level]
+    return " ".join(dict.fromkeys(flag for it in below for flag in it.cpuinfo))
+
+
 def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> BuildAdvice:
     """Return whether to build the ideal variant, given the published builds that run.
 
@@ -78,7 +86,8 @@ def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> B
         if isa.platform == machine.platform and not missing_cpu_flags(isa, flags)
     }
     existing = {(it.release_name, it.gpu_key, it.cpu_key): it.id for it in matrix.variants}
-    rejected, possible = {}, {}
+    rejected: dict[str, str] = {}
+    possible: dict[tuple[str, str | None, str], tuple[tuple[object, ...], BuildVerdict]] = {}
     for name, release in matrix.releases.items():
         if release.torch.is_nightly:
             continue
