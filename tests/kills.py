@@ -310,7 +310,7 @@ class ChangeKiller:
         with (
             mock.patch.object(planned_change, "verify_planned", return_value=verified),
             mock.patch.object(reports, "show"),
-            mock.patch.object(fetchers, "fetch_moved", return_value=([], [])),
+            mock.patch.object(fetchers, "fetch_moved", return_value=[]),
         ):
             done = run_in_process(self.project.root, self.words, {})
         return done.returncode, done.stdout + done.stderr

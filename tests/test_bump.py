@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 import subprocess
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,21 +16,14 @@ from invoke.collection import Collection
 from invoke.parser import Parser
 from one_release import written_out
 from test_github import OTHER_REV, api
-from test_pin_facts import nixpkgs
-from test_prefetch import OTHER, tool
+from test_prefetch import OTHER, archive, nixpkgs, tool
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.base.file_plan import Action
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.sources.github import NightlyCommit
 from build_pytorch.sources.planned_change import plan_files
-from build_pytorch.sources.release_move import (
-    Move,
-    left_to_do,
-    moved_matrix,
-    moved_values,
-    pin_of,
-)
+from build_pytorch.sources.release_move import Move, left_to_do, moved
 from build_pytorch.tasks.bump import bump as task
 
 __all__ = ["api", "nixpkgs"]  # fixtures
@@ -44,18 +36,13 @@ CUDA_PIN = "2017d6d515f8a7b289fe06d3a880a7ec588c3900"
 class Moved:
     """A matrix and what a move makes of it."""
 
-    def __init__(
-        self, text: str, name: str, *, beside: str = "", assume: str = "", **wanted: Any
-    ) -> None:
+    def __init__(self, text: str, name: str = "cuda13_0", **wanted: Any) -> None:
         self.old = matrix_reader.parse(text)
-        move = Move(matrix=self.old, name=name, beside=beside, **wanted)
-        key, pin = pin_of(move, assume)
-        self.values = moved_values(move, key, pin)
-        self.new = moved_matrix(move, self.values, key, pin)
-        self.text = self.new.text
-        self.release = self.new.releases[beside or name]
-        self.pin = self.new.pins[self.release.nixpkgs.pin]
-        self.todo = list(left_to_do(move.old, self.release, self.pin))
+        move = Move(matrix=self.old, name=name, **wanted)
+        after = moved(move)
+        self.new, self.text, self.values = after.matrix, after.matrix.text, after.by_reason
+        self.release, self.pin = after.release, after.pin
+        self.todo = list(left_to_do(move, after))
         rows = difflib.ndiff(text.splitlines(), self.text.splitlines())
         self.added = [row[2:].split("   #")[0].rstrip() for row in rows if row.startswith("+ ")]
         """The lines that the move adds, without their comments."""
@@ -65,7 +52,7 @@ class Moved:
 
 
 def test_a_new_pytorch_changes_every_place_that_follows() -> None:
-    move = Moved(ONE, "cuda13_0", torch="2.11.0")
+    move = Moved(ONE, torch="2.11.0")
     assert move.added == [
         *('version = "2.11.0"', 'rev = "v2.11.0"', 'hash = ""', 'hash_of = ""'),
         *('version = "0.26.0"', 'rev = "v0.26.0"', 'hash = ""', 'hash_of = ""'),
@@ -85,7 +72,7 @@ def test_a_new_pytorch_changes_every_place_that_follows() -> None:
 def test_names_follow_the_versions_and_the_list_of_old_files_goes(
     wanted: dict[str, str], gpu: str, cpu: str
 ) -> None:
-    move = Moved(WHOLE, "cuda13_0", **wanted)
+    move = Moved(WHOLE, **wanted)
     assert (move.release.names.gpu, move.release.names.cpu) == (gpu, cpu)
     assert (bool(move.old.releases["cuda13_0"].cleanup), move.release.cleanup) == (True, ())
     heads = [line for line in WHOLE.splitlines() if line.startswith("# --- ")]
@@ -96,16 +83,16 @@ def test_names_follow_the_versions_and_the_list_of_old_files_goes(
     "wanted", [{"torch": "2.11.0"}, {"cuda": "13.1"}, {"nixpkgs": "february_2026"}]
 )
 def test_a_second_move_has_nothing_to_do(wanted: dict[str, str]) -> None:
-    assert Moved(Moved(ONE, "cuda13_0", **wanted).text, "cuda13_0", **wanted).values == {}
+    assert Moved(Moved(ONE, **wanted).text, **wanted).values == {}
 
 
 @pytest.mark.parametrize("beside", ["", "next"])
 def test_a_companion_without_a_version_is_left_out(beside: str) -> None:
-    move = Moved(ONE, "cuda13_0", beside=beside, torch="2.7.0")
+    move = Moved(ONE, beside=beside, torch="2.7.0")
     assert move.release.companions == {}
     assert bool(move.new.releases["cuda13_0"].companions) is bool(beside)
     assert "torchaudio is left out: no version for PyTorch 2.7.0 is known" in move.todo
-    assert ('companion.torchaudio = "none"' in move.text) is bool(beside)
+    assert ('torchaudio = "none"' in move.text) is bool(beside)
     assert "# Hand-written files from before" in move.text  # the comment of the next table
 
 
@@ -118,82 +105,71 @@ def test_a_pin_on_which_torch_is_broken_is_refused() -> None:
     with pytest.raises(
         BuildPytorchError, match=f"broken on cudaPackages_13 of .*: {reason}; --nix"
     ):
-        Moved(text, "cuda13_0", torch="2.11.0")
-    assert Moved(WHOLE, "cuda13_0", torch="2.11.0").values
+        Moved(text, torch="2.11.0")
+    assert Moved(WHOLE, torch="2.11.0").values
 
 
 # --- pins ---
-
-
-def test_a_pin_may_be_assumed_to_contain_what_another_one_does() -> None:
-    move = Moved(WHOLE, "cuda13_0", nixpkgs=NEW_PIN, assume="february_2026")
-    pin = move.new.pins["early_2026"]  # moved where it is: no other release uses it
-    assert (pin.rev, pin.torch, pin.has, pin.sha256) == (
-        NEW_PIN,
-        "2.9.1",
-        ("magma-clock-rate",),
-        "",
-    )
-    assert pin.facts
-    assert (pin.facts.of, pin.facts.unconfirmed) == (NEW_PIN, "all: copied from pin.february_2026")
-    assert move.release.nixpkgs.retired[-1] == PIN
-    assert move.new.releases["nightly"] == move.old.releases["nightly"]
-    (todo,) = (each for each in move.todo if each.startswith("pin.early_2026, not confirmed: "))
-    assert "`invoke prefetch --only nixpkgs` asks nixpkgs itself" in todo
-    for wanted, assume, says in (
-        ({"nixpkgs": NEW_PIN}, "febuary_2026", 'no pin "febuary_2026" .*mean "february_2026"'),
-        ({"nixpkgs": NEW_PIN, "cuda": "13.2"}, "february_2026", r"has no CUDA 13\.2: 12\.8, 12"),
-        ({"cuda": "13.1"}, "february_2026", "it is known what pin.cuda13_1 contains"),
-    ):
-        with pytest.raises(BuildPytorchError, match=says):
-            Moved(WHOLE, "cuda13_0", assume=assume, **wanted)
 
 
 PYTHON = """python3.pythonVersion = "3.13"; python313.pythonVersion = "3.13";
 python313Packages.x = 1; python3Packages.torch.version = "2.9.1";"""
 CUDA_13_0 = 'cudaPackages_13.cudaMajorMinorVersion = "13.0";'
 CUDA_13_2 = 'cudaPackages_13_2.cudaMajorMinorVersion = "13.2";'
-OTHER_CUDA = CUDA_13_2.replace('"13.2"', '"13.1"')
-UNREADABLE = "pin.early_2026 is not known to have CUDA 13.2: 12.9, 13.0; "
+UNREADABLE = "pin.early_2026 is not known to have CUDA 13.2: 12.9, 13.0; nixpkgs "
 
 
 def offer(folder: Path, rev: str, versions: str) -> None:
     """Offer a nixpkgs with some versions as the tarball of a revision."""
     (folder / "tree").mkdir()
     (folder / "tree/default.nix").write_text(f"_: {{ {versions} }}")
-    archive = folder / f"NixOS/nixpkgs/archive/{rev}.tar.gz"
-    archive.parent.mkdir(parents=True)
-    with tarfile.open(archive, "w:gz") as tar:
-        tar.add(folder / "tree", arcname=f"nixpkgs-{rev}")
+    archive(folder, rev, folder / "tree")
 
 
 @needs_nix
 @pytest.mark.parametrize(
     ("wanted", "versions", "says"),
     [
-        ({"cuda": "13.2"}, PYTHON + OTHER_CUDA, "has no CUDA 13.2: 13.1; --nixpkgs REV moves"),
+        ({"cuda": "13.2"}, PYTHON + CUDA_13_2.replace('"13.2"', '"13.1"'), "13.1; --nixpkgs REV"),
         ({"cuda": "13.2"}, PYTHON, "has no CUDA 13.2: none;"),
         ({"cuda": "13.2"}, "syntax error", UNREADABLE),
         ({"cuda": "13.2"}, "python3.pythonVersion = 3;" + CUDA_13_2, UNREADABLE),
-        ({"cuda": "13.2"}, PYTHON + CUDA_13_2, ""),
         ({"nixpkgs": NEW_PIN}, PYTHON, "has no CUDA 13.0: none;"),
         ({"nixpkgs": NEW_PIN}, PYTHON.replace("13", "14") + CUDA_13_0, "no Python 3.13: 3.14;"),
-        ({"nixpkgs": NEW_PIN}, "syntax error", "; --assume PIN takes what another pin contains"),
+        ({"nixpkgs": NEW_PIN}, "syntax error", "is not known to have anything: nobody evaluated"),
     ],
 )
 def test_a_version_that_the_pin_does_not_have_is_refused(
     nixpkgs: Path, wanted: dict[str, str], versions: str, says: str
 ) -> None:
     offer(nixpkgs, wanted.get("nixpkgs", PIN), versions)
-    if not says:
-        move = Moved(ONE, "cuda13_0", **wanted)
-        assert move.release.cuda
-        assert move.release.cuda.package_set == "cudaPackages_13_2"
-        assert move.pin.cuda == {"cudaPackages_13_2": "13.2"}
-        return
     with pytest.raises(BuildPytorchError, match=re.escape(says)) as caught:
-        Moved(ONE, "cuda13_0", **wanted)
+        Moved(ONE, **wanted)
     assert "\n" not in str(caught.value)
+
+
+@needs_nix
+def test_a_version_is_found_by_an_evaluation_of_the_pin(nixpkgs: Path) -> None:
+    offer(nixpkgs, PIN, PYTHON + CUDA_13_2)
+    move = Moved(ONE, cuda="13.2")
+    assert move.release.cuda
+    assert move.release.cuda.package_set == "cudaPackages_13_2"
+    assert move.pin.cuda == {"cudaPackages_13_2": "13.2"}
+
+
+@needs_nix
+def test_a_new_revision_moves_the_pin_of_one_release_where_it_is(nixpkgs: Path) -> None:
+    """No other release uses it. One that others use stays, and a new pin has the new revision."""
+    offer(nixpkgs, NEW_PIN, PYTHON + CUDA_13_0)
+    move = Moved(WHOLE, nixpkgs=NEW_PIN)
+    pin = move.new.pins["early_2026"]
+    assert pin.facts
+    assert (pin.rev, pin.torch, pin.sha256, pin.facts.of) == (NEW_PIN, "2.9.1", "", NEW_PIN)
+    assert move.release.nixpkgs.retired[-1] == PIN
+    assert move.new.releases["nightly"] == move.old.releases["nightly"]
+    shared = Moved(SHARED, nixpkgs=NEW_PIN)
+    assert (shared.release.nixpkgs.pin, shared.pin.rev) == ("cuda13_0", NEW_PIN)
+    assert shared.new.pins["early_2026"].rev == PIN
 
 
 _BEFORE, _NIGHTLY, _REST = WHOLE.partition("[release.nightly]")
@@ -204,7 +180,6 @@ SHARED = _BEFORE + _NIGHTLY + _REST.replace('"february_2026"', '"early_2026"', 1
 @pytest.mark.parametrize(
     ("name", "wanted", "pin"),
     [
-        ("cuda13_0", {"nixpkgs": NEW_PIN, "assume": "early_2026"}, "cuda13_0"),
         ("cuda13_0", {"nixpkgs": "february_2026"}, "february_2026"),
         ("cuda13_0", {"cuda": "13.1"}, "cuda13_1"),
         ("nightly", {"python": "3.12"}, "early_2026"),
@@ -405,7 +380,7 @@ def test_a_recipe_that_was_edited_by_hand_is_not_deleted_for_its_new_name(
 ) -> None:
     edited_by_hand(project)
     old = matrix_reader.load(project.root)
-    new = matrix_reader.parse(Moved(ONE, "cuda13_0", python="3.12").text, root=project.root)
+    new = matrix_reader.parse(Moved(ONE, python="3.12").text, root=project.root)
     planned = plan_files(old, new)
     (refused,) = (change for change in planned if change.action is Action.REFUSED)
     assert refused.path.endswith("/pytorch-python313-cpu-avx2.nix")
@@ -413,33 +388,30 @@ def test_a_recipe_that_was_edited_by_hand_is_not_deleted_for_its_new_name(
     assert sum(change.action is Action.DELETE for change in planned) == 3 * 44 - 1
 
 
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        ([], "nothing to do; give --torch VERSION"),
-        (["--torch", "../../x"], "allowed: a version such as 2.10.0"),
-        (["--nixpkgs", "main"], 'found "main"; allowed: 40 hex digits of a revision, key of a'),
-        (["--cuda", "12.8"], "GPUs of CUDA 12.8; this one needs CUDA 12.9 or newer"),
-        (["--torch", "2.11.0", "--release", "cuda13"], 'did you mean "cuda13_0"?'),
-        (["--torch", "2.9.1", "--as", "cuda12_8"], 'release "cuda12_8" exists already'),
-        (["--torch", "2.9.1", "--as", "a.b"], 'found "a.b"; allowed: a-z, 0-9 and _'),
-        (["--python", "3"], "--python: found"),
-        (["--as", "other"], "nothing to do; give --torch VERSION"),
-        (["--nightly"], "release cuda13_0 builds version 2.10.0; nightlies: nightly"),
-        (["--nightly", "--release", "other"], '--release "other": no such release'),
-        (["--nightly", "main", "--release", "nightly"], 'found "main"; allowed: a day'),
-        (
-            ["--torch", "2.11.0", "--release", "nightly"],
-            "--torch: release nightly builds a commit of a moving branch; --nightly moves it",
-        ),
-    ],
-)
-def test_an_impossible_target_is_a_line_for_each_error(argv: list[str], says: str) -> None:
-    release = [] if "--release" in argv else ["--release", "cuda13_0"]
-    done = Project(PROJECT).invoke("bump", *release, *argv, "--dry-run")
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert all(line.startswith("error: ") for line in done.stderr.splitlines())
+IMPOSSIBLE = """
+                                    | nothing to do; give --torch VERSION
+    --torch ../../x                 | allowed: a version such as 2.10.0
+    --nixpkgs main                  | found "main"; allowed: 40 hex digits of a revision, key of a
+    --cuda 12.8                     | GPUs of CUDA 12.8; this one needs CUDA 12.9 or newer
+    --torch 2.11.0 --release cuda13 | did you mean "cuda13_0"?
+    --torch 2.9.1 --as cuda12_8     | release "cuda12_8" exists already
+    --torch 2.9.1 --as a.b          | found "a.b"; allowed: a-z, 0-9 and _
+    --python 3                      | --python: found
+    --as other                      | nothing to do; give --torch VERSION
+    --nightly                       | release cuda13_0 builds version 2.10.0; nightlies: nightly
+    --nightly --release other       | --release "other": no such release
+    --nightly=main --release nightly | found "main"; allowed: a day
+    --torch 2.11.0 --release nightly | a commit of a moving branch; --nightly moves it
+"""
+
+
+def test_an_impossible_target_is_a_line_for_each_error() -> None:
+    for row in IMPOSSIBLE.strip("\n").splitlines():
+        words, says = row.split(" | ")
+        release = [] if "--release" in words else ["--release", "cuda13_0"]
+        done = Project(PROJECT).invoke("bump", *release, *words.split(), "--dry-run")
+        assert (done.returncode, says in done.stderr) == (2, True), row
+        assert all(line.startswith("error: ") for line in done.stderr.splitlines()), row
 
 
 @pytest.mark.slow
@@ -475,8 +447,12 @@ def test_a_nightly_moves_and_has_nothing_to_do_then(api: Api, whole: Project) ->
     assert "nothing to do: release.nightly has" in bump(whole, "--nightly", NIGHTLY).stdout
 
 
-def test_bump_takes_the_revision_of_a_branch_of_flox(api: Api, project: Project) -> None:
-    options = ("--nixpkgs", "lts", "--assume", "early_2026", "--dry-run")
+@needs_nix
+def test_bump_takes_the_revision_of_a_branch_of_flox(
+    api: Api, nixpkgs: Path, project: Project
+) -> None:
+    offer(nixpkgs, NEW_PIN, PYTHON + CUDA_13_0)
+    options = ("--nixpkgs", "lts", "--dry-run")
     done = bump(project, *options)
     assert (done.returncode, done.stderr) == (2, "error: flox/nixpkgs has no branch lts\n")
     api.answers[commits("flox/nixpkgs", "lts")] = commit(NEW_PIN, "2026-10-30")

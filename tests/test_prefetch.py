@@ -11,11 +11,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ONE, Project, needs_nix
+from conftest import ONE, Project, error_line, needs_nix
 from msgspec import structs
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
@@ -28,7 +28,6 @@ from build_pytorch.nix.log_format import HashMismatch, hash_mismatches
 from build_pytorch.sources import pin_facts
 from build_pytorch.sources.fetchers import (
     FetchedHash,
-    failure,
     fetch,
     fetch_all,
     from_log,
@@ -211,34 +210,42 @@ def _github() -> Path:
     torch = repository(folder / "repos", "pytorch", middle)
     (folder / "pytorch").mkdir()
     git(folder, "clone", "-q", "--bare", str(torch), "pytorch/pytorch")
-    archive = folder / f"NixOS/nixpkgs/archive/{PIN}.tar.gz"
-    archive.parent.mkdir(parents=True)
     (folder / "nixpkgs").mkdir()
     (folder / "nixpkgs/default.nix").write_text(FETCHPATCH)
-    with tarfile.open(archive, "w:gz") as tar:
-        tar.add(folder / "nixpkgs", arcname=f"nixpkgs-{PIN}")
+    archive(folder, PIN, folder / "nixpkgs")
     return folder
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of that GitHub in a folder, and an empty store."""
-    site = shutil.copytree(_github(), tmp_path / "site", symlinks=True)
-    env = {
-        "BUILD_PYTORCH_GITHUB": f"file://{site}",
-        "NIX_REMOTE": "local",
-        "NIX_STORE_DIR": f"{tmp_path}/nix/store",
-        "NIX_STATE_DIR": f"{tmp_path}/nix/state",
-        "NIX_LOG_DIR": f"{tmp_path}/nix/log",
-        "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": "protocol.file.allow",
-        "GIT_CONFIG_VALUE_0": "always",
-    }
-    for name, value in env.items():
+def nixpkgs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of tarballs that stands for GitHub, and an empty store."""
+    store = tmp_path / "nix"
+    for name in ("store", "state", "log"):
+        monkeypatch.setenv(f"NIX_{name.upper()}_DIR", f"{store}/{name}")
+    config = "substituters =\nbuild-users-group =\nsandbox = false\ndownload-attempts = 1"
+    env = {"NIX_REMOTE": "local", "NIX_CONFIG": config, "XDG_CACHE_HOME": f"{store}/cache"}
+    for name, value in {**env, "BUILD_PYTORCH_GITHUB": f"file://{tmp_path}"}.items():
         monkeypatch.setenv(name, value)
-    return site
+    yield tmp_path
+    subprocess.run(["chmod", "-R", "u+w", store], check=False)
+
+
+def archive(folder: Path, rev: str, tree: Path) -> None:
+    """Offer a tree as the tarball of a revision of nixpkgs."""
+    path = folder / f"NixOS/nixpkgs/archive/{rev}.tar.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(tree, arcname=f"nixpkgs-{rev}")
+
+
+@pytest.fixture
+def world(nixpkgs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that GitHub in a folder, and an empty store."""
+    shutil.copytree(_github(), nixpkgs, symlinks=True, dirs_exist_ok=True)
+    git_config = ("COUNT=1", "KEY_0=protocol.file.allow", "VALUE_0=always")
+    for name, value in (line.split("=") for line in git_config):
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    return nixpkgs
 
 
 def taken(text: str, *only: str) -> dict[str, FetchedHash]:
@@ -323,35 +330,45 @@ def test_a_source_that_cannot_be_fetched_is_one_line(
 
 # --- answers of programs ---
 
+NOTHING = "its output has not one hash"
+SOCKET = "error: cannot connect to socket at '/nix/var/nix/daemon-socket/socket': "
+TWICE = json.dumps({"hash": OTHER, "sha256": TORCH})
+
 
 @pytest.mark.parametrize(
-    ("stderr", "says"),
+    ("stdout", "stderr", "says"),
     [
-        ("error: cannot download it\n  0     0\rcurl: (22) 403", "curl: (22) 403"),
-        ("error: x failed\ncurl: (22) 403\nerror: y failed", "curl: (22) 403"),
-        ("error:\n       … while calling x\n\n       error: it is broken", "error: it is broken"),
-        ("error: it is broken\n       error:\n\n", "error: it is broken"),
-        ("warning: slow\nerror:\n", "its output has not one hash"),
+        ("", "error: cannot download it\n  0     0\rcurl: (22) 403", "curl: (22) 403"),
+        ("", "error: x failed\ncurl: (22) 403\nerror: y failed", "curl: (22) 403"),
+        ("", "error:\n       … while calling x\n\n       error: it is broken", "it is broken"),
+        ("", "error: it is broken\n       error:\n\n", "it is broken"),
+        ("", "warning: slow\nerror:\n", NOTHING),
+        ("error: \x1b[31mred", "", NOTHING),
+        (FAKE, "", NOTHING),
+        (TWICE, "", NOTHING),
+        ("9" * 10_000, "", NOTHING),
     ],
 )
-def test_a_failure_is_the_last_error_and_what_to_do(matrix: Matrix, stderr: str, says: str) -> None:
+def test_an_answer_without_one_hash_is_its_last_error_and_what_to_do(
+    matrix: Matrix, stdout: str, stderr: str, says: str
+) -> None:
     source = next(it for it in sources(matrix) if it.origin.function == "fetchpatch")
-    line = failure(source, ProcessResult(1, "", stderr))
-    assert line == f"{source.label}: {says}; check the network, and that {URL} exists"
+    with pytest.raises(ToolError) as caught:
+        read_hash(source, ProcessResult(0, stdout, stderr))
+    wanted = f"{source.label}: {says}; check the network, and that {URL} exists"
+    assert str(caught.value) == wanted
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "error: \x1b[31mred",
-        FAKE,
-        json.dumps({"hash": OTHER, "sha256": TORCH}),
-        "9" * 10_000,
-    ],
-)
-def test_an_answer_without_one_hash_is_one_line(matrix: Matrix, answer: str) -> None:
-    with pytest.raises(ToolError, match="its output has not one hash"):
-        read_hash(sources(matrix)[0], ProcessResult(0, answer, ""))
+@pytest.mark.parametrize("cause", ["Permission denied", "Connection refused"])
+def test_without_the_daemon_of_nix_the_network_is_not_blamed(project: Project, cause: str) -> None:
+    tools = tool(project, "nix-prefetch-url", f'echo "{SOCKET}{cause}" >&2; exit 1')
+    before = project.snapshot()
+    done = project.run("invoke", "prefetch", "--only", "nixpkgs", env=tools)
+    assert done.returncode == 2
+    says = f"Nix's daemon cannot be reached ({cause}); start it, or let root add you to the group"
+    assert error_line(done) == f"nixpkgs ({PIN}): {says} of its users (Debian: nix-users)"
+    assert done.stderr.count("error:") == 1
+    assert project.snapshot() == before
 
 
 def test_an_unknown_source_is_bad_input() -> None:

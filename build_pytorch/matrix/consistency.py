@@ -281,16 +281,10 @@ def _folders(spec: MatrixFile) -> Iterator[Fault]:
 # --- what is known of pins and hashes ---
 
 
-def or_assume(rev: str) -> str:
-    """Return what to do without an evaluation of a revision that matrix.toml names."""
-    bump = f"`invoke bump --nixpkgs {rev} --assume PIN`"
-    return f"with the revision before it in matrix.toml, {bump} takes what another pin contains"
-
-
 def unknown_pins(spec: MatrixFile) -> Iterator[Fault]:
     """Yield each pin of which nobody knows what it contains: rules depend on that."""
+    fix = "`invoke prefetch --only nixpkgs` evaluates it"
     for key, pin in spec.pins.items():
-        fix = f"`invoke prefetch --only nixpkgs` evaluates it; {or_assume(pin.rev)}"
         if pin.facts is None:
             yield ("pin", key, "facts"), f"missing, so what it contains is not known; {fix}"
         elif pin.facts.of != pin.rev:

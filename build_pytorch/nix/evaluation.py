@@ -45,6 +45,9 @@ _NO_NETWORK: Final = re.compile(
     r"unable to download|[Cc]ould not resolve|[Cc]ouldn't resolve|[Nn]etwork is unreachable"
 )
 
+NO_DAEMON: Final = "Nix's daemon cannot be reached"
+_SOCKET: Final = re.compile(r"(?m)cannot connect to (?:socket|daemon)\b.*: (.+)$")
+
 
 class UnreachablePinError(ToolError):
     """The pinned nixpkgs is not in the store and cannot be downloaded."""
@@ -255,7 +258,10 @@ def message_of(stderr: str) -> str:
 
     Newer versions (seen in 2.34) begin with `error:` alone and what they were evaluating.
     """
-    errors = re.findall(r"(?m)^ *error: ?(\S.*(?:\n(?!\s*$| *at |\s*\d*\|).+)*)", stderr)
+    if socket := _SOCKET.search(stderr):
+        fix = "start it, or let root add you to the group of its users (Debian: nix-users)"
+        return f"{NO_DAEMON} ({socket[1].strip()}); {fix}"
+    errors = re.findall(r"(?m)^ *error: ?(\S.*(?:\n(?!\s*$| *at |\s*\d*\|| *error:).+)*)", stderr)
     text = errors[-1] if errors else stderr.strip().split("\n")[-1]
     text = re.sub(r" at /\S+:\d+:\d+(?= called with)", "", " ".join(text.split()))
     text = re.sub(r",? at:? /\S+:\d+:\d+.*", "", text)

@@ -21,6 +21,7 @@ from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import require_release
 from build_pytorch.matrix.tables import FAKE, GITHUB, Source
 from build_pytorch.nix import quoting, store
+from build_pytorch.nix.evaluation import NO_DAEMON, message_of
 from build_pytorch.nix.log_format import hash_mismatches
 from build_pytorch.nix.quoting import to_sri
 
@@ -84,24 +85,20 @@ def _commands(source: Source) -> list[list[str]]:
     for name, value in given.items():
         if value:
             argv += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-    rev = str(given.get("rev", ""))
-    if not rev:
-        return [argv, _fake_hash(source, given)]
-    if given["fetchSubmodules"]:
-        return [argv, _git_tree(url, rev)]
-    return [argv, store.prefetch_tarball_argv(f"{url}/archive/{rev}.tar.gz")]
-
-
-def _git_tree(url: str, rev: str) -> list[str]:
-    """Return the command for the narHash of a clone, which is the hash of its tree without .git."""
+    if "rev" not in given:
+        return [argv, _build_with_fake_hash(source, given)]
+    rev = str(given["rev"])
+    if not given["fetchSubmodules"]:
+        return [argv, store.prefetch_tarball_argv(f"{url}/archive/{rev}.tar.gz")]
+    # The hash of a clone is that of its tree without .git.
     ref = f"ref = {quoting.literal(f'refs/tags/{rev}')};"
     if is_revision(rev):
         ref = f"allRefs = true; rev = {quoting.literal(rev)};"
-    given = f"url = {quoting.literal(url)}; {ref} submodules = true;"
-    return store.evaluate_argv(f"(builtins.fetchGit {{ {given} }}).narHash")
+    clone = f"builtins.fetchGit {{ url = {quoting.literal(url)}; {ref} submodules = true; }}"
+    return [argv, store.evaluate_argv(f"({clone}).narHash")]
 
 
-def _fake_hash(source: Source, given: dict[str, str | bool]) -> list[str]:
+def _build_with_fake_hash(source: Source, given: dict[str, str | bool]) -> list[str]:
     """Return a build with a wrong hash: it fails, and Nix reports the right one."""
     words = {**given, "hash": FAKE}.items()
     code = " ".join(f"{name} = {quoting.literal(value)};" for name, value in words)
@@ -134,26 +131,12 @@ def fetch_all(wanted: Sequence[Source]) -> list[FetchedHash]:
     return [structs.replace(done[_request(source)], source=source) for source in wanted]
 
 
-def fetch_moved(old: Matrix, new: Matrix, release: str) -> tuple[list[FetchedHash], list[str]]:
-    """Take the hashes of the sources of a release that changed.
-
-    Also returns why a pin has none: Nix needs that in pure evaluation only. Raises ToolError if
-    another download fails.
-    """
+def fetch_moved(old: Matrix, new: Matrix, release: str) -> list[FetchedHash]:
+    """Take the hashes of the sources of a release that changed. Raises ToolError."""
     before = {(source.place, source.origin.revision) for source in old.sources()}
-    fetched, failures = [], []
-    for source in new.sources():
-        is_other = source.release != release or (source.place, source.origin.revision) in before
-        if is_other or source.recorded == source.origin.revision:
-            continue
-        try:
-            fetched.append(fetch(source))
-        except ToolError as error:
-            if source.place[0] != "pin":
-                raise
-            take = "`invoke prefetch --only nixpkgs` takes its hash"
-            failures.append(f"pin.{source.place[-1]} has no hash; {take}: {error}")
-    return fetched, failures
+    of_release = [source for source in new.sources() if source.release == release]
+    changed = [it for it in of_release if (it.place, it.origin.revision) not in before]
+    return fetch_all([source for source in changed if source.recorded != source.origin.revision])
 
 
 def hash_values(fetched: Sequence[FetchedHash]) -> dict[Trail, Value]:
@@ -200,18 +183,18 @@ def read_hash(source: Source, result: ProcessResult) -> str:
     found = {hash_ for word in words if (hash_ := to_sri(word))}
     found |= {pair.got for pair in hash_mismatches(result.stderr) if pair.specified == FAKE}
     found.discard(FAKE)
-    if len(found) != 1 or result.expired:
-        raise ToolError(failure(source, result))
-    return found.pop()
-
-
-def failure(source: Source, result: ProcessResult) -> str:
-    """Return one line with the last error of a program, and what to do."""
+    if len(found) == 1 and not result.expired:
+        return found.pop()
     lines = [line.strip() for line in result.stderr.splitlines()]
-    causes = [line for line in lines if re.match(r"(fatal|curl): ", line)]  # of an error of Nix
-    errors = [line for line in lines if re.match(r"error: *\S", line)]
-    what = (causes or errors or ["its output has not one hash"])[-1]
+    causes = [line for line in lines if line.startswith(("fatal: ", "curl: "))]  # of Nix's error
+    what = "its output has not one hash"
     if result.expired:
         what = f"not finished in {SECONDS // 60} minutes"
+    elif causes:
+        what = causes[-1]
+    elif re.search(r"error: *\S", result.stderr):
+        what = message_of(result.stderr)
+    if what.startswith(NO_DAEMON):
+        raise ToolError(f"{source.label}: {what}")
     place = f"{mirrored(source.origin.address)} {source.origin.arguments.get('rev', '')}".strip()
-    return f"{source.label}: {what}; check the network, and that {place} exists"
+    raise ToolError(f"{source.label}: {what}; check the network, and that {place} exists")

@@ -33,25 +33,18 @@ FLOX_BRANCHES: Final = ("unstable", "stable", "lts")
 """Branches of Flox's nixpkgs at whose revisions Flox builds packages with CUDA for its cache."""
 _NIGHTLY_BRANCHES: Final = ("nightly", "main")
 """Branches that are asked for the commit of a day: the first one has a commit for each day."""
-_VERSION_FILE: Final = "version.txt"
 _TRITON_FILE: Final = ".ci/docker/ci_commit_pins/triton.txt"
 
 _SECONDS: Final = 10.0
 """Maximum for a connection, for each wait for an answer, and for a whole answer."""
 _RETRY: Final = urllib3.Retry(
-    connect=0,
-    read=2,
-    status=2,
-    other=0,
+    2,
     status_forcelist=(500, 502, 503, 504),
     backoff_factor=0.2,
     respect_retry_after_header=False,  # a server may name any number of seconds
     raise_on_status=False,
 )
-"""Dropped connections and failures of the server are tried again, in less than a second."""
-
-_MISSING: Final = (404, 422)
-_OVER_LIMIT: Final = (403, 429)
+_LIMIT: Final = "GitHub accepts 60 requests an hour, and 5000 with a token in GITHUB_TOKEN"
 
 _Answer = TypeVar("_Answer")
 
@@ -65,41 +58,30 @@ def ask(path: str, kind: type[_Answer], seconds: float = _SECONDS) -> _Answer | 
     headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
     if token := os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN"):
         headers["Authorization"] = f"Bearer {token}"
+    data, end = b"", time.monotonic() + seconds
     try:
         with requests.Session() as session:
             session.mount(base, HTTPAdapter(max_retries=_RETRY))
             answer = session.get(base + path, headers=headers, timeout=seconds, stream=True)
             with answer:
-                data = _body(answer, seconds)
+                while len(data) <= foreign_json.MAX_BYTES:
+                    if time.monotonic() > end:
+                        raise TimeoutError
+                    if not (part := answer.raw.read1(1 << 20, decode_content=True)):
+                        break
+                    data += part
     except (OSError, ValueError, urllib3.exceptions.HTTPError):  # OSError: also those of requests
         what = "gave no whole answer; this command needs a network connection"
         raise ToolError(f"{base} {what}; check it and try again") from None
-    if answer.status_code in _MISSING:
+    if answer.status_code in {404, 422}:
         return None
     if not answer.ok:
-        limit = "; GitHub accepts 60 requests an hour, and 5000 with a token in GITHUB_TOKEN"
-        hint = limit if answer.status_code in _OVER_LIMIT else ""
+        hint = f"; {_LIMIT}" if answer.status_code in {403, 429} else ""
         raise ToolError(f"{base} answered {answer.status_code}: {path}{hint}")
     try:
         return msgspec.convert(foreign_json.decode(data), kind)
     except ValueError:
         raise ToolError(f"{base} gave an unexpected answer: {path}") from None
-
-
-def _body(answer: requests.Response, seconds: float) -> bytes:
-    """Return the body of an answer, or a part that is larger than any accepted one.
-
-    The time is for all of it: each read returns what has arrived.
-    """
-    end = time.monotonic() + seconds
-    data = b""
-    while part := answer.raw.read1(1 << 20, decode_content=True):
-        data += part
-        if time.monotonic() > end:
-            raise TimeoutError
-        if len(data) > foreign_json.MAX_BYTES:
-            break
-    return data
 
 
 class _Committer(Struct):
@@ -193,15 +175,14 @@ def nightly_commit(torch: TorchSource, word: str) -> NightlyCommit:
     source does not say its version or its Triton.
     """
     repository = f"{torch.owner}/{torch.repo}"
-    is_name = word == NEWEST or is_revision(word)
-    day = None if is_name else _day(word)
     names = (word,) if is_revision(word) else _NIGHTLY_BRANCHES
+    day = None if word == NEWEST or is_revision(word) else _day(word)
     commits = (last_commit(repository, name, day) for name in names)
     commit = next(filter(None, commits), None)
     if commit is None:
         branches = " or ".join(_NIGHTLY_BRANCHES)
         raise ToolError(f"{repository} has no commit {word} in {branches}")
-    version = _text(repository, _VERSION_FILE, commit.sha, r"([0-9]{1,4}\.[0-9]{1,4})\..*")
+    version = _text(repository, "version.txt", commit.sha, r"([0-9]{1,4}\.[0-9]{1,4})\..*")
     triton_rev = _text(repository, _TRITON_FILE, commit.sha, "([0-9a-f]{40})")
     version = f"{version}.0.dev{commit.date:%Y%m%d}"
     return NightlyCommit(rev=commit.sha, version=version, triton_rev=triton_rev)

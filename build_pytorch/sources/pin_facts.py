@@ -1,4 +1,4 @@
-"""The pin of a moved release, and what a revision of nixpkgs contains: evaluated or assumed."""
+"""What a revision of nixpkgs contains, as one evaluation says, and its tables in matrix.toml."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from msgspec import Struct, structs
 
 from build_pytorch.base import foreign_json, process
 from build_pytorch.base.console import waiting
-from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
+from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix import known_hardware, matrix_editor
+from build_pytorch.matrix import matrix_editor
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import Pin, PinFacts
 from build_pytorch.nix import evaluation, quoting, store
@@ -35,27 +35,9 @@ class _Evaluated(Struct, frozen=True, kw_only=True, rename="camel"):
     facts: dict[str, Any]
 
 
-def known_pins(matrix: Matrix) -> dict[str, Pin]:
-    """Return the pins of a matrix, and known revisions that it does not have."""
-    revisions = {pin.rev for pin in matrix.pins.values()}
-    known = known_hardware.load().pin.items()
-    return {key: pin for key, pin in known if pin.rev not in revisions} | matrix.pins
-
-
 def is_known(pin: Pin) -> bool:
     """Return whether the pin has facts of its own revision."""
     return pin.facts is not None and pin.facts.of == pin.rev
-
-
-def assumed(matrix: Matrix, pin: Pin, name: str) -> Pin:
-    """Return a pin with what another one contains. Raises BuildPytorchError for an unknown one."""
-    pins = known_pins(matrix)
-    if name not in pins or not (facts := pins[name].facts):
-        hint = near_miss(name, pins) or f"; there are {', '.join(pins)}"
-        raise BuildPytorchError(f'--assume: no pin "{name[:60]}" with facts{hint}')
-    facts = structs.replace(facts, of=pin.rev, unconfirmed=f"all: copied from pin.{name}")
-    same = {field: getattr(pins[name], field) for field in ("torch", "python", "cuda", "has")}
-    return structs.replace(pin, **same, facts=facts)
 
 
 def learned(matrix: Matrix, pin: Pin) -> Pin:
@@ -110,8 +92,9 @@ def written(text: str, key: str, pin: Pin, before: Pin | None) -> str:
     if before is None:
         text = matrix_editor.with_table(text, ("pin", key), table)
     else:
-        names = [name for name in structs.asdict(pin) if name != "facts"]
-        changed = [n for n in names if n == "has" or getattr(pin, n) != getattr(before, n)]
+        old = structs.asdict(before)
+        names = [name for name, value in structs.asdict(pin).items() if value != old[name]]
+        changed = {*names, "has"} - {"facts"}
         text = matrix_editor.with_values(text, {("pin", key, n): table.get(n) for n in changed})
     return matrix_editor.with_table(text, ("pin", key, "facts"), facts)
 

@@ -34,15 +34,16 @@ def plan_files(old: Matrix, new: Matrix) -> list[Change]:
 
 def verify_planned(matrix: Matrix, planned: Sequence[Change]) -> VerificationResult:
     """Check the planned recipes in a temporary folder, by all categories but `generated`."""
+    function = paths.COMPANION_FUNCTION
+    recipes = {function: files.read_named(paths.in_use(matrix.root, function))}
+    for change in planned:
+        data = change.new if change.action.writes else change.old
+        if data is not None and change.path.endswith(".nix"):
+            recipes.setdefault(change.path, data)
     only = [name for name in check.categories() if name != "generated"]
     with tempfile.TemporaryDirectory() as folder:
-        for change in planned:
-            data = change.new if change.action.writes else change.old
-            if data is not None and change.path.endswith(".nix"):
-                path = Path(folder) / change.path
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(data)
-        function = Path(folder) / paths.COMPANION_FUNCTION
-        function.parent.mkdir(exist_ok=True)
-        function.write_bytes(files.read_named(paths.in_use(matrix.root, paths.COMPANION_FUNCTION)))
+        for path, data in recipes.items():
+            copy = Path(folder) / path
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(data)
         return verification.verify(matrix, Path(folder), only=only)

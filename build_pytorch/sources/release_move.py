@@ -6,8 +6,7 @@ over the release; with `--as`, into a new release that is like it.
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from msgspec import Struct, structs
@@ -15,12 +14,7 @@ from msgspec import Struct, structs
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.versions import is_revision, numbers
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix import (
-    known_hardware,
-    matrix_editor,
-    matrix_reader,
-    toml_lines,
-)
+from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader, toml_lines
 from build_pytorch.matrix.compatibility import compiles
 from build_pytorch.matrix.field_types import Trail, listed, misfits
 from build_pytorch.matrix.known_hardware import repository_of, version_for
@@ -56,15 +50,15 @@ class Move(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise BuildPytorchError for a malformed value, a name in use, a CUDA without GPUs."""
-        forms = {
-            "torch": ft.Version,
-            "cuda": ft.CudaVersion,
-            "python": ft.Python3,
-            "beside": ft.Key,
+        given = {
+            "torch": (self.torch, ft.Version),
+            "cuda": (self.cuda, ft.CudaVersion),
+            "python": (self.python, ft.Python3),
+            "as": (self.beside, ft.Key),
         }
-        for field, form in forms.items():
-            for _, what in misfits(getattr(self, field), form) if getattr(self, field) else ():
-                raise BuildPytorchError(f"--{field.replace('beside', 'as')}: {what}")
+        for option, (value, form) in given.items():
+            for _, what in misfits(value, form) if value else ():
+                raise BuildPytorchError(f"--{option}: {what}")
         if self.beside in self.matrix.releases:
             what = f'release "{self.beside}" exists already'
             raise BuildPytorchError(f"--as: {what}; choose another name")
@@ -85,42 +79,46 @@ class Move(Struct, frozen=True, kw_only=True):
 # --- the pin ---
 
 
-def pin_of(move: Move, assume: str = "") -> tuple[str, Pin]:
+def _known_pins(matrix: Matrix) -> dict[str, Pin]:
+    """Return the pins of a matrix, and known revisions that it does not have."""
+    revisions = {pin.rev for pin in matrix.pins.values()}
+    known = known_hardware.load().pin.items()
+    return {key: pin for key, pin in known if pin.rev not in revisions} | matrix.pins
+
+
+def _pin_of(move: Move) -> tuple[str, Pin]:
     """Return key and pin of a release after a move, with what the pin contains.
 
-    If nobody knows whether a pin has the versions, Nix evaluates it; with `assume` it contains what
-    the pin of that key does. Raises ToolError if that fails, and BuildPytorchError if it lacks one.
+    If nobody knows whether a pin has the versions, Nix evaluates it. Raises ToolError if that
+    fails, and BuildPytorchError if it lacks one.
     """
     key, pin = _target_pin(move)
-    is_known = pin_facts.is_known(pin)
-    if assume and is_known:
-        raise BuildPytorchError(f"--assume: it is known what pin.{key} contains; leave it out")
-    lacking = _lacking(move, pin)
-    if not lacking:
-        return key, pin
-    if assume:
-        pin = pin_facts.assumed(move.matrix, pin, assume)
-    else:
+    if lacking := _lacking(move, pin):
         try:
             pin = pin_facts.learned(move.matrix, pin)
         except ToolError as error:
-            hint = "" if is_known else "; --assume PIN takes what another pin contains"
-            raise ToolError(f"pin.{key} is not known to have {lacking}; {error}{hint}") from None
-    if lacking := _lacking(move, pin):
-        hint = "--nixpkgs REV moves to another one"
-        raise BuildPytorchError(f"nixpkgs {pin.rev} has no {lacking}; {hint}")
+            raise ToolError(f"pin.{key} is not known to have {lacking}; {error}") from None
+        if lacking := _lacking(move, pin):
+            hint = "--nixpkgs REV moves to another one"
+            raise BuildPytorchError(f"nixpkgs {pin.rev} has no {lacking}; {hint}")
     return key, pin
 
 
 def _target_pin(move: Move) -> tuple[str, Pin]:
-    """Return key and pin: the wanted one, or one with the wanted versions.
+    """Return key and pin: the wanted one, or the best one with the wanted versions.
 
     A new revision has no facts; it replaces that of a pin that only this release uses.
     """
-    rev, own = move.nixpkgs, move.old.nixpkgs.pin
-    pins = pin_facts.known_pins(move.matrix)
+    rev, own, torch = move.nixpkgs, move.old.nixpkgs.pin, move.old.torch
+    pins = _known_pins(move.matrix)
+
+    def order(key: str) -> tuple[bool, bool, tuple[int, ...], bool]:
+        is_native = torch.is_of_pin and pins[key].torch == (move.torch or torch.version)
+        return is_native, key == own, numbers(pins[key].torch), key in move.matrix.pins
+
     if not rev:
-        key = _fitting_pin(move, pins)
+        fitting = [key for key, pin in pins.items() if move.new_cuda in {"", *pin.cuda.values()}]
+        key = max(fitting, key=order, default=own)
         return key, pins[key]
     for key, pin in pins.items():
         if rev in {key, pin.rev}:
@@ -136,19 +134,6 @@ def _target_pin(move: Move) -> tuple[str, Pin]:
             key += "_new"
     changed = {"rev": rev, "date": "not known", "sha256": "", "sha256_of": ""}
     return key, structs.replace(pins[own], **changed, facts=None, unconfirmed=None)
-
-
-def _fitting_pin(move: Move, pins: dict[str, Pin]) -> str:
-    """Return the key of the best pin with the CUDA: first one with the PyTorch, if it is built."""
-    own, torch = move.old.nixpkgs.pin, move.old.torch
-    version = move.torch or torch.version
-
-    def order(key: str) -> tuple[bool, bool, tuple[int, ...], bool]:
-        is_native = torch.is_of_pin and pins[key].torch == version
-        return is_native, key == own, numbers(pins[key].torch), key in move.matrix.pins
-
-    fitting = [key for key, pin in pins.items() if move.new_cuda in {"", *pin.cuda.values()}]
-    return max(fitting, key=order, default=own)
 
 
 def _lacking(move: Move, pin: Pin) -> str:
@@ -167,7 +152,7 @@ def _lacking(move: Move, pin: Pin) -> str:
 # --- a function for each axis ---
 
 
-def moved_values(move: Move, key: str, pin: Pin) -> dict[str, Values]:
+def _values(move: Move, key: str, pin: Pin) -> dict[str, Values]:
     """Return the changed values by their reason. `pin` is that of the moved release.
 
     Raises BuildPytorchError for a PyTorch that is broken on the CUDA.
@@ -175,14 +160,16 @@ def moved_values(move: Move, key: str, pin: Pin) -> dict[str, Values]:
     torch, commit = move.old.torch, move.commit
     version = move.torch or (pin.torch if torch.is_of_pin else torch.version)
     version = commit.version if commit else version
-    is_new_python = move.python not in {"", move.old.python.version}
-    by_reason: dict[str, Values] = {
+    python: Values = {}
+    if move.python not in {"", move.old.python.version}:
+        python = {("python", "version"): move.python}
+    by_reason = {
         f"nixpkgs {pin.rev}": _of_pin(move, key, pin),
         f"PyTorch {version}": (
             _of_commit(torch, commit) if commit else _of_torch(move, version, pin)
         ),
         f"CUDA {move.new_cuda}": _of_cuda(move, key, pin),
-        f"Python {move.python}": {("python", "version"): move.python} if is_new_python else {},
+        f"Python {move.python}": python,
     }
     return {reason: values for reason, values in by_reason.items() if values}
 
@@ -264,79 +251,77 @@ def _of_cuda(move: Move, key: str, pin: Pin) -> Values:
 # --- the text ---
 
 
-def moved_matrix(move: Move, by_reason: Mapping[str, Values], key: str, pin: Pin) -> Matrix:
-    """Return the matrix after a move. Raises MatrixError if it is not consistent."""
-    matrix, text = move.matrix, move.matrix.text
-    values = {trail: value for values in by_reason.values() for trail, value in values.items()}
-    if pin != pin_facts.known_pins(matrix).get(key):
+class Moved(Struct, frozen=True, kw_only=True):
+    """A matrix after a move, and the values of the release that changed, by their reason."""
+
+    matrix: Matrix
+    by_reason: dict[str, Values]
+    release: Release
+    pin: Pin
+
+
+def moved(move: Move) -> Moved:
+    """Move a release. Raises MatrixError if the matrix is not consistent then, and as `_pin_of`."""
+    matrix, text, name = move.matrix, move.matrix.text, move.beside or move.name
+    place: Trail = ("release", name)
+    key, pin = _pin_of(move)
+    by_reason = _values(move, key, pin)
+    values = {trail: value for group in by_reason.values() for trail, value in group.items()}
+    if pin != _known_pins(matrix).get(key):
         text = pin_facts.written(text, key, pin, matrix.pins.get(key))
     elif key not in matrix.pins:  # what it contains is known by its revision
         text = matrix_editor.with_table(text, ("pin", key), {"rev": pin.rev})
-    text = _beside(text, move, values) if move.beside else _over(text, move, values)
-    return matrix_reader.parse(text, root=matrix.root)
-
-
-def _over(text: str, move: Move, values: Values) -> str:
-    """Return a text of the matrix with the values in the release itself."""
-    place: Trail = ("release", move.name)
-    if {("cuda", "version"), ("python", "version")} & values.keys():
+    if move.beside:
+        table = {
+            "like": move.name,
+            "folder": f"releases/{name}/.flox/pkgs",
+            "catalog": name,
+            "purpose": f"not written yet; made from {move.name}",
+            "support": "evaluated; no build recorded here",
+        }
+        text = matrix_editor.with_table(text, place, table)
+    elif {("cuda", "version"), ("python", "version")} & values.keys():
         text = toml_lines.without_table(text, (*place, "cleanup"))  # of files with the old names
     for trail in [trail for trail, value in values.items() if value == _LEFT_OUT]:
         text = toml_lines.without_table(text, (*place, *trail))
-        if not move.old.like:
+        if not (move.beside or move.old.like):
             del values[trail]
-    return matrix_editor.with_values(text, {(*place, *trail): values[trail] for trail in values})
-
-
-def _beside(text: str, move: Move, values: Values) -> str:
-    """Return a text of the matrix with the values in a new release that is like the moved one."""
-    table: dict[str, Any] = {
-        "like": move.name,
-        "folder": f"releases/{move.beside}/.flox/pkgs",
-        "catalog": move.beside,
-        "purpose": f"not written yet; made from {move.name}",
-        "support": "evaluated; no build recorded here",
-    }
-    for (*parents, last), value in values.items():
-        inner = table
-        for step in parents:
-            inner = inner.setdefault(str(step), {})
-        if value is not None:  # an inherited value of other versions goes by itself
-            inner[str(last)] = value
-    text = matrix_editor.with_table(text, ("release", move.beside), table)
-    for group in _groups(move):
-        text = matrix_editor.with_table(text, ("release", move.beside, "group", 0), group)
-    return text
+    text = matrix_editor.with_values(text, {(*place, *trail): values[trail] for trail in values})
+    for group in _groups(move) if move.beside else ():
+        text = matrix_editor.with_table(text, (*place, "group", 0), group)
+    new = matrix_reader.parse(text, root=matrix.root)
+    return Moved(matrix=new, by_reason=by_reason, release=new.releases[name], pin=pin)
 
 
 def _groups(move: Move) -> list[dict[str, Any]]:
     """Return the groups of a new release; none if its CUDA compiles for all that it inherits."""
     cuda = move.old.cuda and structs.replace(move.old.cuda, version=move.new_cuda)
-    fitting = {key for key, gpu in move.matrix.gpus.items() if compiles(cuda, gpu)}
-    if all(fitting.issuperset(group.gpu) for group in move.old.group):
-        return []
-    tables, name = tomllib.loads(move.matrix.text)["release"], move.name
-    while "group" not in tables[name]:
-        name = tables[name]["like"]
-    groups: list[dict[str, Any]] = tables[name]["group"]
-    for group in groups:
-        if group["kind"] == "gpu":
-            group["gpu"] = [key for key in group["gpu"] if key in fitting]
-    return [group for group in groups if group.get("gpu") or group["kind"] != "gpu"]
+    fitting = [key for key, gpu in move.matrix.gpus.items() if compiles(cuda, gpu)]
+    groups = []
+    for group in move.old.group:
+        gpus = [key for key in group.gpu if key in fitting]
+        given = structs.asdict(group) | {"gpu": gpus}
+        if gpus or not group.gpu:
+            groups.append({name: value for name, value in given.items() if value})
+    is_inherited = all({*group.gpu} <= {*fitting} for group in move.old.group)
+    return [] if is_inherited else groups
 
 
-def left_to_do(old: Release, new: Release, pin: Pin) -> Iterator[str]:
+def left_to_do(move: Move, moved: Moved) -> Iterator[str]:
     """Yield what a person has to check after a move."""
+    old, new, pin = move.old, moved.release, moved.pin
     if pin.doubts:
         ask = "`invoke prefetch --only nixpkgs` asks nixpkgs itself"
         yield f"pin.{new.nixpkgs.pin}, {pin.doubts}; {ask}"
     if new.torch.triton_rev != old.torch.triton_rev:
         yield f"compare the Triton of the pin with {new.torch.triton_rev}, for torch.compile"
     for name, companion in old.companions.items():
-        moved = new.companions.get(name)
-        if moved is None:
+        now = new.companions.get(name)
+        if now is None:
             yield f"{name} is left out: no version for PyTorch {new.torch.version} is known"
-        elif moved.version != companion.version and moved.patches == "keep" and not moved.is_of_pin:
-            yield f"check whether the patches of nixpkgs apply to {name} {moved.version}"
+        elif now.version != companion.version and now.patches == "keep" and not now.is_of_pin:
+            yield f"check whether the patches of nixpkgs apply to {name} {now.version}"
     if old.cuda and new.cuda and new.cuda.version != old.cuda.version:
         yield f"check that the rules and driver {new.cuda.driver} fit CUDA {new.cuda.version}"
+    if move.beside:
+        yield f"write the purpose of release.{move.beside}: whom it is for"

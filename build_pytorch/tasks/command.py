@@ -35,7 +35,6 @@ HELP: Final = {
     "accept": "accept a hash that changed although the revision did not",
     "against": "the build or Git commit to compare with",
     "as_": "make a new release of this name beside the old one",
-    "assume": "do not evaluate nixpkgs; assume that it contains the same as this pin",
     "backend": "build backend: flox or nix (default: flox if installed)",
     "build": "a variant with a result here, a store path, a Python, or wheel:2.10.0",
     "builders": "remote builders, handed to Nix: @FILE, or lines of one",

@@ -93,7 +93,6 @@ def _with_contents(matrix: Matrix, text: str, key: str, screen: Screen) -> str:
     Raises ToolError if that is not known, and cannot be learned.
     """
     from build_pytorch.base.errors import ToolError
-    from build_pytorch.matrix import consistency
     from build_pytorch.matrix.field_types import listed
     from build_pytorch.sources import pin_facts
 
@@ -102,7 +101,7 @@ def _with_contents(matrix: Matrix, text: str, key: str, screen: Screen) -> str:
         pin = pin_facts.learned(matrix, before)
     except ToolError as error:
         if not pin_facts.is_known(before):
-            raise ToolError(f"{error}; {consistency.or_assume(before.rev)}") from None
+            raise
         screen.fold(f"pin.{key}: ", f"its facts stay as they are: {error}")
         return text
     cuda = listed(dict.fromkeys(pin.cuda.values()))
