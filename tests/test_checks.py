@@ -212,7 +212,6 @@ def test_findings_have_file_line_found_expected_and_fix(shared: Project) -> None
         "severity": "error",
         "path": GPU_RECIPE,
         "line": line,
-        "column": 3,
         "found": 'gpuArchSM = "8.9"',
         "expected": 'gpuArchSM = "9.0"',
         "fix": "run `invoke phase2 --force`, or: use the dotted capability for gpuArchSM, "

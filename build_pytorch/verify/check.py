@@ -18,17 +18,15 @@ State = Literal["passed", "failed", "warning", "skipped"]
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One place where a check is violated. Lines and columns count from 1.
+    """One place where a check is violated. Lines count from 1.
 
-    The verification adds the check, the path of the recipe, and the fix of the check if there is
-    none.
+    The verification adds the check, and its fix if there is none.
     """
 
     found: str
     expected: str
-    path: str = ""
+    path: str
     line: int = 1
-    column: int = 1
     fix: str = ""
     severity: Literal["error", "warning"] = "error"
     check: str = ""
@@ -59,14 +57,11 @@ class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CheckOutcome(Struct, frozen=True, kw_only=True):
-    """The outcome of a check: how many subjects it has, how many failed or were not looked at."""
+    """The outcome of a check; `reason` says what it did not look at."""
 
     id: str
     title: str
     state: State
-    subjects: int
-    failed: int
-    skipped: int
     reason: str
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from build_pytorch.base import digest, files, paths
+from build_pytorch.base import digest, files
 from build_pytorch.base.file_plan import Tree
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.nix.source_text import without_comments
-from build_pytorch.verify.check import Check, Finding
+from build_pytorch.verify.check import Check
 
 Pages = Callable[[], Mapping[str, str]]
 """Returns generated pages by path."""
@@ -26,7 +26,7 @@ class RecipeFile(Struct, dict=True, eq=False):
 
     @functools.cached_property
     def code(self) -> str:
-        """The text with comments blanked; lines and columns do not change."""
+        """The text with comments blanked; lines do not change."""
         return without_comments(self.text)
 
     @functools.cached_property
@@ -34,11 +34,10 @@ class RecipeFile(Struct, dict=True, eq=False):
         """Whether the recipe is as it was generated."""
         return digest.is_intact(self.text)
 
-    def finding(self, offset: int, found: str, expected: str) -> Finding:
-        """Return a finding at an offset in text or code."""
-        line = self.text.count("\n", 0, offset) + 1
-        column = offset - self.text.rfind("\n", 0, offset)
-        return Finding(found=" ".join(found.split()), expected=expected, line=line, column=column)
+    def line_of(self, word: str) -> int:
+        """Return the first line with a word, outside of comments if there is one; else 1."""
+        offset = next((n for text in (self.code, self.text) if (n := text.find(word)) >= 0), 0)
+        return 1 + self.text.count("\n", 0, offset)
 
 
 class Context:
@@ -98,10 +97,3 @@ class Context:
     def subjects(self, check: Check) -> list[tuple[Package, RecipeFile]]:
         """Return the recipes that a check looks at."""
         return [(package, recipe) for package, recipe in self.present if check.looks_at(package)]
-
-    def matrix_finding(self, table: str, found: str, expected: str, fix: str = "") -> Finding:
-        """Return a finding at a table of matrix.toml, such as `[cpu.avx2]`, or one above it."""
-        while f"\n{table}" not in self.matrix.text and "." in table:  # its keys are dotted
-            table = f"{table.rpartition('.')[0]}]"
-        line = self.matrix.text.partition(f"\n{table}")[0].count("\n") + 2
-        return Finding(found=found, expected=expected, path=paths.MATRIX, line=line, fix=fix)

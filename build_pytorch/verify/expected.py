@@ -16,7 +16,7 @@ from build_pytorch.matrix import rules
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.tables import CUDA_PACKAGES
 from build_pytorch.verify import hooks
-from build_pytorch.verify.hooks import FLAG, FLAGS, MACHINES, SOURCE, in_order, without_layout
+from build_pytorch.verify.hooks import FLAG, FLAGS, MACHINES, SOURCE, without_layout
 from build_pytorch.verify.recipe_facts import CHECKOUT, Facts
 
 _DESCRIBED: Final = ("GPU", "CPU", "CUDA", "PyTorch", "Driver", "Hardware")
@@ -315,7 +315,7 @@ def _environment(package: Package) -> dict[str, str]:
             wanted["CUDAFLAGS"] = f"-Xcompiler={','.join(variant.cpu.flags)} {FLAG}"
         if variant.gpu and "cccl-shim" in variant.effects.fixes:
             wanted |= {name: f"-I/build/cccl-compat {wanted[name]}" for name in FLAGS}
-    return wanted | {name: in_order(wanted[name]) for name in FLAGS}
+    return wanted
 
 
 def _jobs(package: Package) -> Facts:

@@ -3,68 +3,65 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from build_pytorch.base import digest, paths
-from build_pytorch.base.console import counted, shortened
+from build_pytorch.base.console import counted, grouped, shortened
 from build_pytorch.matrix.model import Package
-from build_pytorch.verify.check import Finding, check_of
-from build_pytorch.verify.context import Context
+from build_pytorch.verify import recipe_facts
+from build_pytorch.verify.check import Check, Finding, check_of
+from build_pytorch.verify.context import Context, RecipeFile
 from build_pytorch.verify.expected import compared, expected, is_forgiven
-from build_pytorch.verify.recipe_facts import RecipeFacts
+from build_pytorch.verify.recipe_facts import Facts, RecipeFacts
 
 _SHOWN: Final = 200  #: characters of a value in a finding
 
 
-def compare(context: Context, given: RecipeFacts) -> tuple[list[Finding], dict[str, set[str]]]:
-    """Return the findings of all recipes, and the recipes that each check looked at."""
-    findings: list[Finding] = []
-    looked_at: dict[str, set[str]] = defaultdict(set)
+def run(checks: Sequence[Check], context: Context) -> dict[str, tuple[list[Finding], str]]:
+    """Return the findings of each check by its id, and what it did not look at."""
+    given = recipe_facts.facts_of(context)
+    findings, names = _compare(context, given)
+    missing = sum(None in given.of(recipe.path) for _, recipe in context.present)
+    reason = f"{counted(missing, 'recipe')} not evaluated" if missing else ""
+    looked_at = {check_of(name).id for name in names} | {"evaluates", "eval-distinct"}
+    by_check = grouped((finding.check, finding) for finding in findings)
+    ran = {}
+    for each in checks:
+        why = given.missing or (given.no_hooks if each.category == "hooks" else "") or reason
+        if each.id not in looked_at:
+            why = why or "no such facts"
+        ran[each.id] = by_check.get(each.id, []), why
+    return ran
+
+
+def _compare(context: Context, given: RecipeFacts) -> tuple[list[Finding], set[str]]:
+    """Return the findings of all recipes, and the names of all facts."""
+    findings = list(_of_release(context, given))
+    names: set[str] = set()
     builds: dict[tuple[str, str], str] = {}
     for package, recipe in context.present:
-        pair = given.of(recipe.path)
-        if pair is None:
+        facts, pin = given.of(recipe.path)
+        if facts is None or pin is None:
             findings += _not_evaluated(given, package)
             continue
-        facts, pin = pair
         torch = given.facts.get(package.variant.path, {}).get("drvPath", "")
         is_generated = digest.has_digest(recipe.text)
         wanted = expected(package, pin, facts, torch, is_generated=is_generated)
-        found = compared(facts)
-        for name in sorted(found.keys() | wanted.keys()):
-            own = check_of(name)
-            looked_at[own.id].add(own.file or recipe.path)
-            value, expectation = found.get(name), wanted.get(name)
-            if value == expectation:
-                continue
-            is_warning = name == "warnings" or (
-                not recipe.is_ours and is_forgiven(name, value, pin)
-            )
-            shown, wanted_text = _difference(name, value, expectation)
-            finding = Finding(
-                found=shown,
-                expected=wanted_text,
-                path=own.file or recipe.path,
-                line=1 + recipe.text.count("\n", 0, max(0, recipe.code.find(own.word))),
-                severity="warning" if is_warning else "error",
-                check=own.id,
-            )
-            findings.append(finding)
-        looked_at["evaluates"].add(recipe.path)
-        looked_at["eval-distinct"].add(recipe.path)
+        own = compared(facts)
+        names |= own.keys() | wanted.keys()
+        for name in sorted(own.keys() | wanted.keys()):
+            if own.get(name) != wanted.get(name):
+                findings.append(_different(name, recipe, own.get(name), wanted.get(name), pin))
         first = builds.setdefault((package.release.catalog, facts["drvPath"]), recipe.path)
         if first != recipe.path:
-            same = f"the same derivation as {first}"
-            expected_ = "a build of its own"
-            findings.append(
-                Finding(found=same, expected=expected_, path=recipe.path, check="eval-distinct")
-            )
-    findings += _of_release(context, given)
-    for finding in findings:
-        looked_at[finding.check].add(finding.path)
-    return findings, looked_at
+            same, of_own = f"the same derivation as {first}", "a build of its own"
+            findings.append(_finding("eval-distinct", same, of_own, recipe.path))
+    return findings, names
+
+
+def _finding(check: str, found: str, wanted: str, path: str, line: int = 1) -> Finding:
+    return Finding(check=check, found=found, expected=wanted, path=path, line=line)
 
 
 def _not_evaluated(given: RecipeFacts, package: Package) -> Iterator[Finding]:
@@ -79,14 +76,7 @@ def _not_evaluated(given: RecipeFacts, package: Package) -> Iterator[Finding]:
         error = f"the package of the pinned nixpkgs: {pin.error if pin else 'unknown'}"
     elif stopped:
         error += f"; it also stops {counted(len(stopped), 'companion')}"
-    yield Finding(
-        found=error,
-        expected="a package",
-        path=package.path,
-        line=result.line,
-        column=result.column,
-        check="evaluates",
-    )
+    yield _finding("evaluates", error, "a package", package.path, result.line)
 
 
 def _of_release(context: Context, given: RecipeFacts) -> Iterator[Finding]:
@@ -94,28 +84,20 @@ def _of_release(context: Context, given: RecipeFacts) -> Iterator[Finding]:
     result = given.results.get(paths.RELEASE)
     if result is None:
         return
+    id_ = "eval-release-nix"
     if result.error:
-        yield Finding(
-            found=result.error,
-            expected="a set of packages",
-            path=paths.RELEASE,
-            line=result.line,
-            column=result.column,
-            check="eval-release-nix",
-        )
+        yield _finding(id_, result.error, "a set of packages", paths.RELEASE, result.line)
     names = {package.attribute for package in context.matrix.packages}
     for name in (result.facts or {}).get("packages", {}):
         if name not in names:
-            yield Finding(
-                found=f"{name}, which is no variant",
-                expected="the variants",
-                path=paths.RELEASE,
-                check="eval-release-nix",
-            )
+            found = f"{name}, which is no variant"
+            yield _finding(id_, found, "the variants", paths.RELEASE)
 
 
-def _difference(name: str, value: Any, wanted: Any) -> tuple[str, str]:  # noqa: ANN401 - facts
-    """Return what was found and what is expected, with the parts that differ."""
+def _different(name: str, recipe: RecipeFile, value: Any, wanted: Any, pin: Facts) -> Finding:  # noqa: ANN401 - facts
+    """Return the finding of a fact that is not as expected, with the parts that differ."""
+    check = check_of(name)
+    forgiven = not recipe.is_ours and is_forgiven(name, value, pin)
     kind, _, rest = name.partition(".")
     label = rest if kind in {"attr", "env", "file"} else name
     if isinstance(value, list) and isinstance(wanted, list):
@@ -124,14 +106,21 @@ def _difference(name: str, value: Any, wanted: Any) -> tuple[str, str]:  # noqa:
         parts = [f"with {', '.join(added)}"] if added else []
         parts += [f"without {', '.join(missing)}"] if missing else []
         how = " and ".join(parts) or "in another order, or an element twice"
-        return f"{label} {how}", f"{label} = {_shown(wanted)}"
-    if isinstance(value, str) and isinstance(wanted, str):
-        value, wanted = _from_first_difference(value, wanted)
-    absent = {"env": "not exported", "file": "as after the hooks of nixpkgs"}.get(kind, "nothing")
-    texts = [
-        f"{label} {absent}" if it is None else f"{label} = {_shown(it)}" for it in (value, wanted)
-    ]
-    return texts[0], texts[1]
+        texts = [f"{label} {how}", f"{label} = {_shown(wanted)}"]
+    else:
+        if isinstance(value, str) and isinstance(wanted, str):
+            value, wanted = _from_first_difference(value, wanted)
+        absent = {"env": "not exported", "file": "as after the hooks of nixpkgs"}
+        nothing = f"{label} {absent.get(kind, 'nothing')}"
+        texts = [nothing if it is None else f"{label} = {_shown(it)}" for it in (value, wanted)]
+    return Finding(
+        found=texts[0],
+        expected=texts[1],
+        path=check.file or recipe.path,
+        line=recipe.line_of(check.word),
+        severity="warning" if name == "warnings" or forgiven else "error",
+        check=check.id,
+    )
 
 
 def _from_first_difference(value: str, wanted: str) -> tuple[str, str]:

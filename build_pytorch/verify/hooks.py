@@ -148,9 +148,10 @@ def _prepare(job: HookJob, folder: Path) -> None:
         path.write_text(text)
     for name in NAMES:
         (folder / name).write_text(_BUILD.sub(f"{folder}/build", job.texts.get(name, "")))
-    variables = dict.fromkeys(FLAGS, FLAG) | dict(job.environment)
-    variables["NIX_BUILD_TOP"] = f"{folder}/build"
-    exports = (f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+    given = (
+        dict.fromkeys(FLAGS, FLAG) | dict(job.environment) | {"NIX_BUILD_TOP": f"{folder}/build"}
+    )
+    exports = (f"export {name}={shlex.quote(value)}\n" for name, value in given.items())
     (folder / "environment").write_text("".join(exports))
 
 
@@ -161,26 +162,25 @@ def _result(job: HookJob, folder: Path) -> HookRun:
             return found.replace(str(folder), "").replace(str(folder.parent), "/home")
         return ""
 
-    def named(path: Path, separator: str) -> dict[str, str]:
-        pairs = (pair.partition("=") for pair in text(path).split(separator) if pair)
+    def named(name: str, separator: str) -> dict[str, str]:
+        pairs = (pair.partition("=") for pair in text(folder / name).split(separator) if pair)
         return {name: value for name, _, value in pairs}
 
     source = job.files
     gone = (name for name in source if not os.path.lexists(folder / "source" / name))
-    files = dict.fromkeys(gone, "(removed)")
+    changed = dict.fromkeys(gone, "(removed)")
     for base, prefix in ((folder / "source", ""), (folder / "build", "/build/")):
         for path in base.rglob("*"):
             key = prefix + path.relative_to(base).as_posix()
             if path.is_symlink():
-                files[key] = f"-> {path.readlink()}"
+                changed[key] = f"-> {path.readlink()}"
             elif path.is_file() and (now := text(path)) != source.get(key):
-                files[key] = now
+                changed[key] = now
             elif not (path.is_file() or path.is_dir()):
-                files[key] = "(not a file)"
-    exported = named(folder / "exported", "\0")
-    jobs = named(folder / "jobs", "\n")
-    options = text(folder / "options").strip()
-    return HookRun(bool(exported), exported, options, jobs, files, text(folder / "output"))
+                changed[key] = "(not a file)"
+    exported = named("exported", "\0")
+    options, output = text(folder / "options").strip(), text(folder / "output")
+    return HookRun(bool(exported), exported, options, named("jobs", "\n"), changed, output)
 
 
 # --- facts ---
@@ -201,36 +201,30 @@ class Hooks(NamedTuple):
 
     def shared(self) -> Hooks:
         """Return the hooks with a word in the place of each value of the variant."""
-        texts = self.texts
+        texts = list(self.texts)
         for word, value in self._words():
             # A version contains others: 9.0 is not in 2.9.0.
-            guarded = rf"(?<![\w.]){re.escape(value)}(?![\w.])" if value[0].isdigit() else ""
-            texts = tuple(
-                re.sub(guarded, word, text) if guarded else text.replace(value, word)
-                for text in texts
-            )
-        return self._replace(texts=texts, values=())
+            pattern = re.compile(rf"(?<![\w.]){re.escape(value)}(?![\w.])")
+            texts = [pattern.sub(word, text) for text in texts]
+        return self._replace(texts=tuple(texts), values=())
 
     def _words(self) -> list[tuple[str, str]]:
         return [(f"ValueOfVariant{n}_", value) for n, value in enumerate(self.values) if value]
 
-    def jobs(self) -> list[HookJob]:
-        """Return the runs to make: on the source, and on others."""
-        given = {"PYTORCH_BUILD_VERSION": self.build_version}
-        job = HookJob(dict(zip(NAMES, self.texts, strict=True)), given)
-        sources = (SOURCE | {name: _OTHER_TEXTS[name]} for name in self.others)
-        return [job, *(job._replace(source=source) for source in sources)]
-
     def with_values(self, facts: Facts) -> Facts:
         """Return facts with the values of the variant in the place of words."""
         found = dict(facts)
-        for name, fact in facts.items():
-            if isinstance(fact, str):
-                text = fact
-                for word, value in self._words():
-                    text = text.replace(word, value)
-                found[name] = in_order(text) if name[4:] in FLAGS else text
+        for word, value in self._words():
+            for name, fact in found.items():
+                if isinstance(fact, str):
+                    found[name] = fact.replace(word, value)
         return found
+
+    def jobs(self) -> list[HookJob]:
+        """Return the runs to make: on the source, and on others."""
+        given = {"PYTORCH_BUILD_VERSION": self.build_version}
+        sources = (SOURCE, *(SOURCE | {name: _OTHER_TEXTS[name]} for name in self.others))
+        return [HookJob(dict(zip(NAMES, self.texts, strict=True)), given, it) for it in sources]
 
 
 def other_texts(package: Package) -> dict[str, str]:
@@ -269,12 +263,6 @@ def _facts(hooks: Hooks, runs: Sequence[HookRun]) -> Facts:
     facts |= {f"jobs.{machine}": jobs for machine, jobs in first.jobs.items()}
     facts |= {f"env.{name}": v for name, v in first.exported.items() if name not in _JOBS}
     return facts | {f"file.{name}": without_layout(text) for name, text in first.files.items()}
-
-
-def in_order(flags: str) -> str:
-    """Return flags in alphabetical order; the user's stay last, so that they win."""
-    words = flags.split()
-    return " ".join([*sorted(words[:-1]), *words[-1:]]) if words[-1:] == [FLAG] else flags
 
 
 def without_layout(text: str) -> str:

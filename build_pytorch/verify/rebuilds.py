@@ -6,7 +6,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -22,14 +22,11 @@ from build_pytorch.verify.recipe_facts import Facts
 
 State = Literal["rebuilt", "follows", "new", "removed", "text only", "unchanged"]
 
-_SHOWN: Final = 60  #: characters of a value
-_MOST_WORDS: Final = 3  #: changed words of one fact
+_SHOWN: Final = 60  #: characters of what a fact was, and of what it is
 _MOST_GROUPS: Final = 5  #: groups of packages with the same causes
-_FIRST: Final = ("input.", "attr.propagatedBuildInputs", "src.")
+_FIRST: Final = ("attr.version", "input.", "attr.propagatedBuildInputs", "src.")
 """Facts from which others follow; they are named first."""
-_CAUSE: Final = re.compile(
-    r"attr\.(?!name$|pname$|version$|src\b)|(?:input|src|magma|nccl|triton)\.|cuda"
-)
+_CAUSE: Final = re.compile(r"attr\.(?!name$|pname$|src\b)|(?:input|src|magma|nccl|triton)\.|cuda")
 """Facts that are part of a derivation, but for the name."""
 _COMMENT: Final = re.compile(r"(?m)^\s*#.*$")
 
@@ -55,6 +52,12 @@ class Rebuilds(msgspec.Struct, frozen=True):
     def is_none(self) -> bool:
         """Whether nothing has to be built."""
         return not {change.state for change in self.packages} & {"rebuilt", "follows", "new"}
+
+
+class _Recipe(NamedTuple):
+    package: Package
+    text: str
+    facts: Facts
 
 
 def since(matrix: Matrix, ref: str, variants: Sequence[Variant]) -> Rebuilds:
@@ -88,39 +91,29 @@ def compare(
     """
     if not evaluation.is_installed():
         raise ToolError("nix-instantiate not found; install Nix")
-    wanted = {_key(package) for package in chosen}
-    (old, old_facts), (new, new_facts) = (_tree(*tree, wanted) for tree in (before, after))
-    changes = []
-    for key, (package, text) in new.items():
-        if key not in old:
-            changes.append(PackageChange(package.id, "new"))
-            continue
-        own, own_text = old[key]
-        facts = old_facts[own.path], new_facts[package.path]
-        changes.append(_change(own, package, *facts, is_text=text != own_text))
-    if len(wanted) == len(after[0].packages):
-        kept = {_key(package) for package in after[0].packages}
-        gone = [p for p, _ in Context(*before).present if _key(p) not in kept]
+    names = {_name(package) for package in chosen}
+    old, new = (_recipes(*tree, names) for tree in (before, after))
+    changes = [
+        _change(old[name], recipe) if name in old else PackageChange(recipe.package.id, "new")
+        for name, recipe in new.items()
+    ]
+    kept = {_name(package) for package in after[0].packages}
+    if names == kept:
+        gone = [p for p, _ in Context(*before).present if _name(p) not in kept]
         changes += [PackageChange(package.id, "removed") for package in gone]
     return Rebuilds(against, tuple(changes))
 
 
-_Key = tuple[str, str]
-
-
-def _key(package: Package) -> _Key:
+def _name(package: Package) -> tuple[str, str]:
     """Return what names a package in both trees: its id is another one beside a first release."""
     return package.release_name, package.short_id
 
 
-def _tree(
-    matrix: Matrix, root: Path, wanted: set[_Key]
-) -> tuple[dict[_Key, tuple[Package, str]], dict[str, Facts]]:
-    """Return the wanted packages of a tree with their recipes, and the facts by path.
-
-    Raises ToolError for a recipe that has none.
-    """
-    paths = {p.variant.path for p in matrix.packages if _key(p) in wanted}
+def _recipes(
+    matrix: Matrix, root: Path, names: set[tuple[str, str]]
+) -> dict[tuple[str, str], _Recipe]:
+    """Return the named packages of a tree. Raises ToolError for a recipe without facts."""
+    paths = {p.variant.path for p in matrix.packages if _name(p) in names}
     context = Context(matrix, root, [v for v in matrix.variants if v.path in paths])
     given = recipe_facts.facts_of(context)
     for package, _ in context.present:
@@ -129,91 +122,73 @@ def _tree(
             why = result.error if result else "its PyTorch has no recipe"
             what = f"{package.path}: not comparable, see `invoke verify` in both trees"
             raise ToolError(f"{what}: {why}")
-    present = {_key(p): (p, recipe.text) for p, recipe in context.present if _key(p) in wanted}
-    return present, given.facts
+    return {
+        _name(package): _Recipe(package, recipe.text, given.facts[package.path])
+        for package, recipe in context.present
+        if _name(package) in names
+    }
 
 
-def _change(
-    old: Package, new: Package, before: Facts, after: Facts, *, is_text: bool
-) -> PackageChange:
+def _change(old: _Recipe, new: _Recipe) -> PackageChange:
     """Return the state of a package and the causes, the root cause first."""
-    # The model of nixpkgs does not see these.
-    causes = []
-    revisions = [package.variant.pin.rev for package in (old, new)]
-    if revisions[0] != revisions[1]:
-        causes.append(f"nixpkgs {revisions[0][:8]} -> {revisions[1][:8]}")
-    if old.variant.packages_from != new.variant.packages_from:
+    was, now = old.package.variant, new.package.variant
+    is_variant = new.package is now
+    causes = []  # the model of nixpkgs does not see the first two
+    if was.pin.rev != now.pin.rev:
+        causes.append(f"nixpkgs {was.pin.rev[:8]} -> {now.pin.rev[:8]}")
+    if was.packages_from != now.packages_from:
         causes.append("files of CUDA packages of another repository")
-    if before["drvPath"] == after["drvPath"] and not causes:
-        return PackageChange(new.id, "text only" if is_text else "unchanged")
-    facts = list(_of_facts(before, after))
-    if facts and new is new.variant:
-        had, has = ([rule.id for rule in it.variant.effects.rules] for it in (old, new))
+    if old.facts["drvPath"] == new.facts["drvPath"] and not causes:
+        return PackageChange(new.package.id, "unchanged" if old.text == new.text else "text only")
+    facts = list(_of_facts(old.facts, new.facts))
+    if facts and is_variant:
+        had, has = ([rule.id for rule in it.effects.rules] for it in (was, now))
         causes += [f"rule {name} begins to apply" for name in has if name not in had]
         causes += [f"rule {name} ends to apply" for name in had if name not in has]
     causes += facts
-    if not causes and new is not new.variant:
-        return PackageChange(new.id, "follows", (new.variant.id,))
-    return PackageChange(new.id, "rebuilt", tuple(causes) or ("paths of its inputs",))
+    if not causes and not is_variant:
+        return PackageChange(new.package.id, "follows", (now.id,))
+    is_renamed = old.package.pname != new.package.pname
+    rest = "another name" if is_renamed else "paths of its inputs"
+    return PackageChange(new.package.id, "rebuilt", tuple(causes) or (rest,))
 
 
 def _of_facts(before: Facts, after: Facts) -> Iterator[str]:
-    """Yield one line for each fact that differs and does not follow from the version or a name."""
-    pairs = [(before["attr.version"], after["attr.version"])]
-    pairs.append((before["attr.pname"], after["attr.pname"]))
-    (version, new_version), (name, new_name) = pairs
-    is_moved, is_other = version != new_version, False
-    if is_moved:
-        yield f"version: {version} -> {new_version}"
-    changed = [n for n in before.keys() | after.keys() if before.get(n) != after.get(n)]
-    for fact in sorted(changed, key=lambda name: (not name.startswith(_FIRST), name)):
-        old, new = before.get(fact), after.get(fact)
-        is_source = is_moved and fact.startswith("src.")
-        if _CAUSE.match(fact) and not is_source and _renamed(old, pairs) != new:
-            is_other = True
-            yield f"{fact.removeprefix('attr.')}: {_described(old, new)}"
-    if name != new_name and not (is_moved or is_other):
-        yield "another name"
-
-
-def _renamed(value: Any, pairs: Iterable[tuple[str, str]]) -> Any:  # noqa: ANN401 - facts
-    """Return a value with another version and name."""
-    if isinstance(value, list):
-        return [_renamed(item, pairs) for item in value]
-    for old, new in pairs:
-        value = value.replace(old, new) if isinstance(value, str) else value
-    return value
-
-
-def _described(old: Any, new: Any) -> str:  # noqa: ANN401 - facts
-    """Return the change of a fact: the first words that differ."""
-    before, after = _words(old), _words(new)
-    gone = [_short(word) for word in before if word not in after]
-    come = [_short(word) for word in after if word not in before]
-    if len(gone) == len(come):
-        changes = [f"{word} -> {other}" for word, other in zip(gone, come, strict=True)]
-    else:
-        changes = [f"{word} removed" for word in gone] + [f"{word} added" for word in come]
-    if len(changes) > _MOST_WORDS:
-        changes[_MOST_WORDS:] = [f"{len(changes) - _MOST_WORDS} more changes"]
-    return ", ".join(changes) or "only order, layout, quotes or comments"
+    """Yield one line for each fact that differs: the words that are gone, and those that came."""
+    names = [name for name in before.keys() | after.keys() if _CAUSE.match(name)]
+    for name in sorted(names, key=lambda name: (not name.startswith(_FIRST), name)):
+        if before.get(name) != after.get(name):
+            old, new = _words(before.get(name)), _words(after.get(name))
+            gone = shortened(" ".join(word for word in old if word not in new), _SHOWN)
+            come = shortened(" ".join(word for word in new if word not in old), _SHOWN)
+            if gone and come:
+                said = f"{gone} -> {come}"
+            elif gone or come:
+                said = f"{gone or come} {'removed' if gone else 'added'}"
+            else:
+                said = "only order, layout, quotes or comments"
+            yield f"{name.removeprefix('attr.')}: {said}"
 
 
 def _words(value: Any) -> list[str]:  # noqa: ANN401 - a fact
-    """Return the items of a list, or the words of a text without its comments."""
+    """Return the items of a list, or the words of a text without its comments, each once."""
     if isinstance(value, list):
-        return list(map(str, value))
-    return re.findall(r"[^\s\"']+", _COMMENT.sub("", str(value)))
+        return [" ".join(str(item).split()) for item in value]
+    return list(dict.fromkeys(re.findall(r"[^\s\"']+", _COMMENT.sub("", str(value)))))
 
 
-def _short(word: str) -> str:
-    return shortened(" ".join(word.split()), _SHOWN)
+_SAID: Final[dict[State, str]] = {
+    "follows": "rebuilt because their PyTorch is",
+    "new": "new",
+    "removed": "removed",
+    "text only": "with another text; nothing of them is rebuilt",
+    "unchanged": "unchanged",
+}
 
 
 def show(found: Rebuilds, screen: Screen, *, verbose: bool = False) -> None:
     """Print the packages by cause, at most some causes unless verbose, then the other states."""
-    rebuilt = (change for change in found.packages if change.state == "rebuilt")
-    groups = grouped((change.causes, change.package) for change in rebuilt)
+    groups = grouped((c.causes, c.package) for c in found.packages if c.state == "rebuilt")
     largest = sorted(groups.items(), key=lambda group: -len(group[1]))
     shown = largest if verbose else largest[:_MOST_GROUPS]
     for causes, names in shown:
@@ -225,15 +200,8 @@ def show(found: Rebuilds, screen: Screen, *, verbose: bool = False) -> None:
         screen.line(f"{counted(rest, 'package')} rebuilt for other causes; -v lists them")
     if found.is_none:
         screen.fold("", f"Nothing is rebuilt since {visible(found.against)}.")
-    said: dict[State, str] = {
-        "follows": "rebuilt because their PyTorch is",
-        "new": "new",
-        "removed": "removed",
-        "text only": "with another text; nothing of them is rebuilt",
-        "unchanged": "unchanged",
-    }
     states = grouped((change.state, change.package) for change in found.packages)
-    for state, what in said.items():
+    for state, said in _SAID.items():
         if names := states.get(state, []):
             which = "" if state == "unchanged" else f": {some(names)}"
-            screen.fold("", f"{counted(len(names), 'package')} {what}{which}")
+            screen.fold("", f"{counted(len(names), 'package')} {said}{which}")

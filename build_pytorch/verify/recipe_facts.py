@@ -60,10 +60,9 @@ class RecipeFacts(Struct):
     missing: str = ""
     no_hooks: str = ""
 
-    def of(self, path: str) -> tuple[Facts, Facts] | None:
-        """Return the facts of a recipe and of the pin's package, if both are known."""
-        facts, pin = self.facts.get(path), self.facts.get(self.pins.get(path, ""))
-        return None if facts is None or pin is None else (facts, pin)
+    def of(self, path: str) -> tuple[Facts | None, Facts | None]:
+        """Return the facts of a recipe and of the pin's package, as far as they are known."""
+        return self.facts.get(path), self.facts.get(self.pins.get(path, ""))
 
 
 def facts_of(context: Context) -> RecipeFacts:

@@ -8,7 +8,7 @@ from typing import Final, TextIO
 from build_pytorch.base import console
 from build_pytorch.base.console import Screen, visible
 from build_pytorch.verify import check
-from build_pytorch.verify.check import CheckOutcome, Finding
+from build_pytorch.verify.check import Finding
 from build_pytorch.verify.verification import VerificationResult
 
 _COLOURS: Final = {
@@ -23,7 +23,9 @@ _COLOURS: Final = {
 def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -> None:
     """Print findings, why checks were skipped, and the summary; if verbose, all checks."""
     for outcome in result.checks if verbose else ():
-        _show_check(outcome, screen)
+        reason = visible(f" ({outcome.reason})") if outcome.reason else ""
+        text = f"{outcome.id}: {outcome.title}{reason}"
+        screen.fold(f"  {outcome.state:<7}  ", text, _COLOURS[outcome.state], indent=11)
     alike = console.grouped(
         ((it.severity, it.check, it.found, it.expected), it) for it in result.findings
     )
@@ -55,15 +57,6 @@ def _show_finding(group: Sequence[Finding], screen: Screen) -> None:
         screen.fold("    also in:  ", places, indent=14)
 
 
-def _show_check(outcome: CheckOutcome, screen: Screen) -> None:
-    """Print a row: the state of a check, its subjects (of how many), its id and its title."""
-    bad, total = outcome.failed or outcome.skipped, outcome.subjects
-    count = f"{bad} of {total}" if bad else str(total)
-    reason = visible(f" ({outcome.reason})") if outcome.reason else ""
-    text = f"{count:>10}  {outcome.id}: {outcome.title}{reason}"
-    screen.fold(f"  {outcome.state:<7}  ", text, _COLOURS[outcome.state], indent=23)
-
-
 def explain(name: str, screen: Screen) -> None:
     """Print why checks matter and how to fix their findings: one check, or those of a category.
 
@@ -89,7 +82,7 @@ def print_annotations(result: VerificationResult, stream: TextIO) -> None:
 
     titles = {outcome.id: outcome.title for outcome in result.checks}
     for finding in result.findings:
-        place = f"file={value(finding.path)},line={finding.line},col={finding.column}"
+        place = f"file={value(finding.path)},line={finding.line}"
         title = value(f"{finding.check}: {titles[finding.check]}")
         said = f"found {visible(finding.found)}; expected {finding.expected}; {finding.fix}"
         console.write(stream, f"::{finding.severity} {place},title={title}::{data(said)}\n")
