@@ -167,7 +167,8 @@ def test_release_nix_is_not_evaluated_without_a_recipe(tmp_path: Path, *, is_pip
     if is_pipe:
         os.mkfifo(root / lacking)
     (check,) = verified(root, FEW).checks
-    assert (check.state, check.reason) == ("skipped", "no such facts")
+    assert check.state == "skipped"
+    assert check.reason in {"no such facts", "2 recipes not evaluated"}
 
 
 PURE = ("nix", "--extra-experimental-features", "nix-command flakes", "eval")

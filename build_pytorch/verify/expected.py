@@ -311,10 +311,12 @@ def _environment(package: Package) -> dict[str, str]:
         wanted |= variant.effects.environment
         if variant.gpu is None:
             wanted["USE_CUDA"] = "0"
-        elif release.build.cuda_host_flags:
-            wanted["CUDAFLAGS"] = f"-Xcompiler={','.join(variant.cpu.flags)} {FLAG}"
-        if variant.gpu and "cccl-shim" in variant.effects.fixes:
+            return wanted
+        if "cccl-shim" in variant.effects.fixes:
             wanted |= {name: f"-I/build/cccl-compat {wanted[name]}" for name in FLAGS}
+        if release.build.cuda_host_flags:
+            host = ",".join(variant.cpu.flags)
+            wanted["CUDAFLAGS"] = f"-Xcompiler={host} {wanted['CUDAFLAGS']}"
     return wanted
 
 
