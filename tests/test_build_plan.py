@@ -17,7 +17,7 @@ from build_pytorch.build.backends import (
     BuildSettings,
     Step,
 )
-from build_pytorch.build.build_plan import decide, in_order, reason_to_skip, work_of_nix
+from build_pytorch.build.build_plan import decide, estimated_seconds, in_order, reason_to_skip
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.nix.derivations import Derivation
@@ -44,11 +44,9 @@ def ended(package: Package, outcome: str, **fields: Any) -> Event:
 
 
 AGAIN = {"outcome": "failed", "cause": "cccl-headers", "fails_again": True}
-HASH = {**AGAIN, "cause": "hash-mismatch"}
 PASSES = {"outcome": "failed", "cause": "network"}
 STOPPED = {"outcome": "stopped", "cause": "cuda-on", "outputs": (OUTPUT,)}
 REMOTE = {"builders": "ssh://x"}
-FIX = {"fix_hashes": True}
 
 
 @pytest.mark.parametrize(
@@ -64,9 +62,6 @@ FIX = {"fix_hashes": True}
         ("cpu-avx2", AGAIN, {}, {"keep_failed": True}, False, "build not built yet"),
         ("cpu-avx2", {**AGAIN, "digest": "other"}, {}, {}, False, "build not built yet"),
         ("cpu-avx2", PASSES, {}, {}, False, "build not built yet"),
-        ("cpu-avx2", HASH, {}, {}, False, "failed would fail again (hash-mismatch)"),
-        ("cpu-avx2", HASH, {}, FIX, False, "build not built yet"),
-        ("cpu-avx2", AGAIN, {}, FIX, False, "failed would fail again"),
         ("cpu-avx2", STOPPED, HERE, {}, True, "failed its build was stopped (cuda-on), but"),
         ("cpu-avx2", STOPPED, {}, {"force": True}, True, "build in the store already"),
         ("sm121-armv9", {}, {}, {}, False, "skipped wrong platform: this machine builds no aarch"),
@@ -98,29 +93,20 @@ def test_what_becomes_of_a_package(
 
 
 @pytest.mark.parametrize(
-    ("id_", "settings", "covered", "wanted"),
+    ("id_", "covered", "wanted"),
     [
-        ("cuda13_0/cpu-avx2", {}, (), ""),
-        ("cuda13_0/sm121-avx2", {}, (), "impossible-host: no x86_64-linux machine has SM121"),
-        ("cuda13_0/sm121-avx2", {"force": True}, (), ""),
-        ("nightly/sm121-armv9", {}, (), "matrix.toml: release.nightly.torch has no hash yet; `in"),
-        ("nightly/sm121-armv9", FIX, (), ""),
-        ("nightly/sm121-armv9-wrapper", FIX, (), ""),
-        (
-            "nightly/sm121-armv9-wrapper",
-            FIX,
-            ["nightly/sm121-armv9"],
-            "the same build as nightly/s",
-        ),
-        ("nightly/sm121-armv9-wrapper", {"force": True}, ["nightly/sm121-armv9"], ""),
+        ("cuda13_0/cpu-avx2", (), ""),
+        ("cuda13_0/sm121-avx2", (), "impossible-host: no x86_64-linux machine has SM121"),
+        ("nightly/sm121-armv9", (), "matrix.toml: release.nightly.torch has no hash yet; `in"),
+        ("nightly/sm121-armv9-wrapper", ["nightly/sm121-armv9"], "the same build as nightly/s"),
     ],
 )
-def test_what_is_skipped_whatever_is_known_of_it(
-    id_: str, settings: dict[str, Any], covered: list[str], wanted: str
-) -> None:
-    matrix = matrix_reader.parse(WHOLE)
-    found = reason_to_skip(named(matrix, id_), BuildSettings(root=Path(), **settings), (), covered)
+def test_what_is_skipped_whatever_is_known_of_it(id_: str, covered: list[str], wanted: str) -> None:
+    """Nothing is with --force."""
+    package = named(matrix_reader.parse(WHOLE), id_)
+    found = reason_to_skip(package, (), covered, force=False)
     assert (found.startswith(wanted), bool(found)) == (True, bool(wanted))
+    assert reason_to_skip(package, (), covered, force=True) == ""
 
 
 def test_what_needs_a_variant_shares_its_lot(matrix: Matrix) -> None:
@@ -173,9 +159,31 @@ def test_compile_jobs_follow_from_memory(matrix: Matrix, memory: int, jobs: int)
     assert build.cores(memory, cpus=4) == min(jobs, 4)
 
 
-def test_the_plan_names_what_is_compiled_before_pytorch() -> None:
-    built = tuple(f"/nix/store/x-{name}-2.9.0.drv" for name in ("torch", "nccl", "magma"))
-    said = work_of_nix(MissingPaths(built, 212), 13)
-    assert said.startswith("Nix builds 3 derivations and fetches 212; magma and nccl are compiled")
-    assert said.endswith(": MAGMA takes about 13 core hours (estimate of matrix.toml)")
-    assert work_of_nix(MissingPaths(built[:1], 0), 13) == "Nix builds 1 derivation and fetches 0"
+@pytest.mark.parametrize(
+    ("built", "with_magma"),
+    [
+        (None, [True, False, True]),
+        (["x-magma-2.9", "y-magma-2.9", "x-nccl-2"], [True, False, True]),
+        (["x-magma-2.9", "x-torch"], [True, False, False]),
+        (["x-torch"], [False, False, False]),
+    ],
+)
+def test_the_first_variant_of_a_gpu_architecture_compiles_its_libraries(
+    built: list[str] | None, with_magma: list[bool]
+) -> None:
+    """At most as often as Nix says that it builds MAGMA, if it was asked."""
+    matrix = matrix_reader.parse(WHOLE)
+    ids = ("sm90-avx2", "sm90-avx512", "sm120-avx2", "cpu-avx2", "cpu-avx2+torchvision")
+    steps = [
+        Step(
+            package=named(matrix, f"cuda13_0/{id_}"), action=BuildAction.BUILD, reason="", digest=""
+        )
+        for id_ in ids
+    ]
+    build = steps[0].package.variant.build
+    work = MissingPaths(tuple(built), 3) if built else None
+    found = [3600 * hours / 2 for hours in (build.core_hours, build.magma_core_hours)]
+    wanted = [found[0] + has_magma * found[1] for has_magma in with_magma]
+    cpu_only = 3600 * steps[3].package.variant.build.core_hours / 2
+    assert list(estimated_seconds(steps, 2, work).values()) == [*wanted, cpu_only]
+    assert found[1] > found[0] > cpu_only

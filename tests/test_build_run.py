@@ -122,12 +122,6 @@ SHARED = "sm90-avx2 failed (marked-broken), and its group shares that fault"
             {},
             ("exit code 3", "sm90-avx2 failed, and this needs it", "built"),
         ),
-        (
-            {"sm90-avx2": "exit 3"},
-            ("sm90-avx2", "sm120-avx2"),
-            {"fail_fast": True},
-            ("exit code 3", "--fail-fast: sm90-avx2 failed"),
-        ),
         # Once more with half the compile jobs, as all that begin then.
         (
             {

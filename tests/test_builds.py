@@ -20,7 +20,7 @@ from test_prefetch import OTHER
 from world import Site, World, model, prepare, wait_until
 
 from build_pytorch.base import files, git
-from build_pytorch.matrix import known_hardware, matrix_reader
+from build_pytorch.matrix import matrix_reader
 
 pytestmark = needs_nix
 
@@ -64,8 +64,6 @@ def test_a_variant_is_built_linked_logged_and_remembered(built: World) -> None:
         (["cpu-avx2", "--backend", "guix"], "there are flox and nix"),
         (["cpu-avx2", "--cores", "many"], '--cores: found "many"; allowed: a whole number from 0'),
         (["cpu-avx2", "--builders", "ssh://x", "--backend", "flox"], "only with Nix"),
-        (["sm121-avx2"], "impossible-host: no x86_64-linux machine has SM121"),
-        (["sm121-armv9"], "this machine builds no aarch64-linux"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line_and_exit_code_2(
@@ -76,6 +74,22 @@ def test_what_cannot_be_meant_is_one_line_and_exit_code_2(
     assert done.returncode == 2
     assert says in done.stderr
     assert built.ledger() == before
+
+
+@pytest.mark.parametrize(
+    ("id_", "why"),
+    [
+        ("sm121-avx2", "impossible-host: no x86_64-linux machine has SM121"),
+        ("sm121-armv9", "this machine builds no aarch64-linux"),
+    ],
+)
+def test_what_cannot_be_built_here_is_refused_for_one_reason(
+    built: World, id_: str, why: str
+) -> None:
+    for words in ((id_,), (id_, "--dry-run")):
+        done = built.build(*words)
+        assert (done.returncode, "nothing to build: " in done.stderr) == (2, True)
+        assert unfolded(done.stdout + done.stderr).count(why) == 1
 
 
 def test_patterns_with_commas_and_states_select_what_is_built(built: World) -> None:
@@ -341,22 +355,6 @@ def test_a_wrong_hash_is_named_and_siblings_are_spared(strict_world: World) -> N
     fixed = strict_world.project.run("invoke", *argv, "--accept", env=strict_world.env)
     assert fixed.returncode == 0
     assert strict_world.build("cpu-avx2").returncode == 0
-
-
-@pytest.mark.slow
-def test_with_fix_hashes_wrong_ones_are_taken_and_the_builds_go_on(strict_world: World) -> None:
-    matrix = strict_world.root / "matrix.toml"
-    # The hashes of other revisions, as in a matrix whose versions were edited by hand.
-    before = re.sub('(?m)^(hash_of = "(https:.*)?).*"', '\\1x"', matrix.read_text())
-    before = before.replace('hash_of = "x"', 'hash_of = "v2.9.1"')
-    (known,) = known_hardware.load().raw["patch"].values()
-    before += f'\n[patch.magma_clock_rate]\nhash = "{known["hash"]}"\nhash_of = "{known["url"]}x"\n'
-    matrix.write_text(before)
-    done = strict_world.built("sm90-avx2,cpu-avx2", "--fix-hashes")
-    assert [row["outcome"] for row in done["variants"]] == ["built", "built"]
-    lines = zip(before.splitlines(), matrix.read_text().splitlines(), strict=True)
-    changed = [old.split()[0] for old, new in lines if old != new]
-    assert changed == ["hash", "hash_of"] * 2  # the source of torch, the patch of MAGMA
 
 
 # --- resume ---

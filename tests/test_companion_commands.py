@@ -171,9 +171,9 @@ def test_a_companion_is_shown_by_its_id(still: Project) -> None:
     path = f"companions/.flox/pkgs/{VISION}.nix"
     assert (document["recipe"]["path"], document["recipe"]["action"]) == (path, "unchanged")
     assert document["commands"] == {
-        "build": [f"invoke build {ID}"],
-        "test": [f"invoke smoke {ID}", f"invoke inspect {ID}"],
-        "publish": [f"invoke publish cpu-avx2,{ID}"],
+        "build": f"invoke build {ID}",
+        "test": f"invoke smoke {ID} && invoke inspect {ID}",
+        "publish": f"invoke publish cpu-avx2,{ID}",
     }
     said = " ".join(still.invoke("show", VISION).stdout.split())
     assert "companion torchvision 0.25.0 from GitHub, for PyTorch 2.10.0 of cpu-avx2" in said
@@ -183,14 +183,13 @@ def test_a_variant_names_its_companions(still: Project) -> None:
     document = json.loads(still.invoke("show", "cpu-avx2", "--json").stdout)
     assert document["torch"] == document["id"]
     assert document["companions"] == [ID, "cpu-avx2+torchaudio"]
-    matrix = matrix_reader.load(still.root)
-    variant = next(each for each in matrix.variants if each.id == "cpu-avx2")
-    published = ledger.Event(
-        event="published", **SampleFleet(still.root).common(variant, LAST), organization="acme"
-    )
-    state = PackageState(package=variant, digest=published.digest, events=(published,))
-    commands = show.commands(variant, state, matrix.companions_of(variant))
-    assert commands["set"] == [f"flox install acme/{TORCH} acme/{VISION} acme/{AUDIO}"]
+
+
+def test_a_published_companion_is_installed_with_its_variant(matrix: Matrix) -> None:
+    package = companion(matrix)
+    published = ledger.event_of(package, "published", digest="d", organization="acme")
+    state = PackageState(package=package, digest="d", events=(published,))
+    assert show.commands(state)["install"] == f"flox install acme/{TORCH} acme/{VISION}"
 
 
 # --- status ---

@@ -139,6 +139,15 @@ def test_without_a_variant_a_log_that_shows_cuda_is_judged_as_of_a_gpu_variant()
             assert verdict(found, same) == truth(same)
 
 
+def test_beside_the_rule_that_stops_a_build_its_first_error_is_named() -> None:
+    log = (LOGS / "11-nvcc-no-cudnn-no-nccl.log").read_bytes()
+    found = diagnose(log.splitlines(), None)
+    assert (found.rule, found.stops) == ("cudnn-off", True)
+    assert "Could NOT find NCCL" in str(found.headline)
+    found = diagnose(log.replace(b"find cuDNN", b"use cuDNN").splitlines(), None)
+    assert (found.rule, found.headline) == ("nccl-missing", None)
+
+
 def test_the_log_of_a_build_here_is_read_as_the_build_was(matrix: Matrix) -> None:
     variant = matrix.variants[0]
     lines = [

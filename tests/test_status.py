@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -68,34 +65,34 @@ def status(fleet: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
     return run
 
 
-def test_the_first_screen_has_counts_causes_what_runs_and_what_is_next(
+def test_the_screen_has_counts_failures_by_cause_what_runs_and_what_is_next(
     status: Callable[..., str],
 ) -> None:
     lines = status().splitlines()
-    assert len(lines) <= 12
+    assert len(lines) <= 25
     assert all(len(line) <= 80 for line in lines)
-    said = "\n".join(lines)
-    counts = unfolded(said).partition(" failed 3 ")[0]
-    assert re.fullmatch(
-        r"44 packages: 1 building, 7 failed, 3 tested, 8 impossible-host, \d+ not built", counts
-    )
-    assert "failed   3  fatal error: fmt/format.h: No such file\n" in said, "places differ"
-    assert re.search(r"failed   2  out-of-memory: .*\n +\d+ days ago on \S+: sm\d+", said)
-    assert re.search(r"failed   1  disk-full: the disk is full\n.* ago on ssh://ci-2: ", said)
-    assert re.search(r"\nrunning: sm\d+-\S+ \(0:\d\d\)\n", said)
+    said = unfolded("\n".join(lines))
+    for text in (
+        "44 packages: 1 building, 7 failed, 3 tested, 8 impossible-host, ",
+        " building sm",
+        " failed 3 (sm",
+        "): fatal error: fmt/format.h: No such file",  # places differ
+        "): out-of-memory: the compilers needed more memory than this machine has",
+        "disk-full: the disk is full",
+        " no cuDNN",
+        " tested 3 (",
+    ):
+        assert text in said
     assert re.fullmatch(r"next: invoke diagnose sm\S+", lines[-1])
 
 
 def test_a_missing_recipe_is_named_and_comes_first(project: Project) -> None:
-    sample = SampleFleet(project.root)
-    variants = matrix_reader.load(project.root).variants
-    for number, variant in enumerate(variants[:30]):
-        sample.failed(variant, "x", message=f"x.cpp:1: error: number {number // 2}")
-    (project.root / variants[-1].path).unlink()
-    *_, causes, missing, step = project.invoke("status").stdout.splitlines()
-    assert causes == "failed  22  of other causes: `invoke status --packages failed`"
-    assert missing.startswith("1 recipe missing or unreadable: .flox/pkgs/")
-    assert step == "next: invoke all"
+    variant = matrix_reader.load(project.root).variants[-1]
+    SampleFleet(project.root).failed(variant, "x", message="x.cpp:1: error: y")
+    (project.root / variant.path).unlink()
+    said = unfolded(project.invoke("status").stdout)
+    assert f"recipe missing or unreadable: {variant.path}" in said
+    assert said.endswith("next: invoke all")
 
 
 @pytest.mark.parametrize(
@@ -123,12 +120,11 @@ def test_what_is_next_depends_on_the_least_advanced(
     assert json.loads(project.invoke("status", "--json").stdout)["next"] == f"invoke {command}"
 
 
-def test_a_table_is_printed_where_it_is_asked_for(status: Callable[..., str]) -> None:
-    head, *rows = status("--packages", "failed").splitlines()
-    assert head.split() == ["package", "state", "age", "took", "cause", "or", "tests"]
-    assert len(rows) == 7
-    assert all(len(row) <= 80 for row in rows)
-    assert [row.split()[-1] for row in rows].count("out-of-memory") == 2
+def test_named_packages_are_listed_each(status: Callable[..., str]) -> None:
+    head, *rows, _ = status("--packages", "failed").splitlines()
+    assert head == "7 packages: 7 failed"
+    names = [row.split()[1] for row in rows if row.startswith("  failed ")]
+    assert (len(names), len(set(names))) == (7, 7)
 
 
 def test_states_are_words_among_the_patterns(status: Callable[..., str]) -> None:
@@ -149,7 +145,6 @@ def test_states_are_words_among_the_patterns(status: Callable[..., str]) -> None
         ("sm90-avx21", 'no package matches "sm90-avx21"; did you mean "sm90-avx2"?'),
         ("cuda13_1", 'did you mean "cuda13_0"?'),
         (",", 'found "," for packages'),
-        ("published", "no package has the state published"),
     ],
 )
 def test_a_wrong_selection_is_an_error(still: Project, packages: str, says: str) -> None:
@@ -158,13 +153,19 @@ def test_a_wrong_selection_is_an_error(still: Project, packages: str, says: str)
     assert says in " ".join(done.stderr.split())
 
 
-def test_nothing_that_failed_is_nothing_to_build(still: Project) -> None:
-    done = still.invoke("build", "failed")
-    assert (done.returncode, done.stdout) == (
-        0,
-        "nothing to build: no package has the state failed\n",
-    )
-    assert json.loads(still.invoke("build", "failed", "--json").stdout)["variants"] == []
+@pytest.mark.parametrize(
+    ("words", "says", "rows"),
+    [
+        (("build", "failed"), "nothing to build: no package has the state failed", "variants"),
+        (("status", "--packages", "failed"), "no package has the state failed", "packages"),
+    ],
+)
+def test_nothing_that_failed_is_one_line(
+    still: Project, words: tuple[str, ...], says: str, rows: str
+) -> None:
+    done = still.invoke(*words)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{says}\n", "")
+    assert json.loads(still.invoke(*words, "--json").stdout)[rows] == []
 
 
 @pytest.mark.usefixtures("status")
@@ -177,20 +178,27 @@ def test_build_takes_what_failed_or_is_not_built(fleet: Project) -> None:
     assert ids("failed,not-built") == failed | not_built
 
 
+def named(document: dict[str, Any], cause: str) -> dict[str, Any]:
+    """The one row with a cause of its failure."""
+    failed = [row for row in document["packages"] if row["failure"]]
+    (row,) = (row for row in failed if row["failure"].get("cause") == cause)
+    return dict(row)
+
+
 def test_json_has_why_when_where_and_how_long(status: Callable[..., str]) -> None:
     document = json.loads(status("--json"))
-    (row,) = (row for row in document["packages"] if row["cause"] == "disk-full")
-    assert (row["state"], row["seconds"], row["machine"]) == ("failed", 60.0, "ssh://ci-2")
-    assert row["reason"] == "the disk is full"
-    assert row["at"].startswith("2026-11-20T12:01:00")
+    row = named(document, "disk-full")
+    assert (row["state"], row["reason"]) == ("failed", "disk-full: the disk is full")
+    failure = row["failure"]
+    assert (failure["seconds"], failure["where"]) == (60.0, "ssh://ci-2")
+    assert failure["at"].startswith("2026-11-20T12:01:00")
     assert row["log"].startswith(".build-pytorch/logs/")
-    assert row["recipe"].startswith(".flox/pkgs/")
     assert sum(document["totals"].values()) == len(document["packages"]) == 44
     assert document["next"].startswith("invoke diagnose ")
 
 
 def test_log_and_diagnose_take_ids(fleet: Project, status: Callable[..., str]) -> None:
-    (row,) = (r for r in json.loads(status("--json"))["packages"] if r["cause"] == "disk-full")
+    row = named(json.loads(status("--json")), "disk-full")
     log, id_ = fleet.root / row["log"], row["id"]
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("$ nix-build\n\tx\x1b[2J\nNo space left on device\n")
@@ -204,17 +212,6 @@ def test_log_and_diagnose_take_ids(fleet: Project, status: Callable[..., str]) -
     assert "cpu-avx512: the ledger has no build" in fleet.invoke("log", "cpu-avx512").stderr
     assert "required positional" in fleet.invoke("diagnose").stderr
     assert "found 4 packages" in fleet.invoke("log", "cpu-*").stderr
-
-
-def test_a_log_is_shown_in_a_pager_on_a_terminal(fleet: Project) -> None:
-    sample = SampleFleet(fleet.root)
-    variant = next(v for v in matrix_reader.load(fleet.root).variants if v.id == "cpu-avx512vnni")
-    sample.log(variant, sample.started(variant, LAST), "the only line\n")
-    ours, theirs = pty.openpty()
-    argv = [sys.executable, "-m", "invoke", "log", variant.id]
-    env = {**os.environ, "PAGER": "sed s/^/paged:/", "TERM": "xterm"}
-    subprocess.run(argv, cwd=fleet.root, stdin=theirs, stdout=theirs, env=env, check=True)
-    assert b"paged:the only line" in os.read(ours, 1 << 16)
 
 
 def test_a_result_is_of_the_recipe_that_the_ledger_names(checkout: Checkout) -> None:

@@ -14,7 +14,6 @@ from typing import Final
 import pytest
 from conftest import PROJECT, needs_nix, write_recipes
 
-from build_pytorch.build.build_attempt import cache_counts
 from build_pytorch.build.log_file import diagnose
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import ledger
@@ -141,23 +140,19 @@ def test_the_configuration_for_a_gpu_is_right_and_the_first_error_is_named() -> 
     )
 
 
-def test_the_counts_of_the_cache_are_those_of_the_logs(tmp_path: Path) -> None:
-    """What `nox -s whole` recorded, with other paths of the store."""
+def test_the_ledger_of_the_whole_builds_is_read(tmp_path: Path) -> None:
+    """What `nox -s whole` recorded, with other paths of the store and keys of an older version."""
     (tmp_path / ".build-pytorch").mkdir()
     shutil.copy(HERE / "ledger.jsonl", tmp_path / ".build-pytorch")
     history = ledger.read(tmp_path)
     built = [e for e in history.events if e.outcome == "built"]
     assert (len(built), history.skipped) == (4, 0)
-    assert {(e.release, e.variant): (e.cache_hits, e.cache_misses) for e in built} == {
-        ("mkl", "cpu-avx512"): (1138, 391),
-        ("mkl", "cpu-avx2"): (924, 605),
-        ("openblas", "cpu-avx2"): (1108, 420),
-        ("cuda13_0", "sm90-avx2"): (856, 1155),
+    assert {e.subject for e in built} == {
+        ("mkl", "cpu-avx512"),
+        ("mkl", "cpu-avx2"),
+        ("openblas", "cpu-avx2"),
+        ("cuda13_0", "sm90-avx2"),
     }
-    for event in built:
-        name = f"whole-{event.release}-{event.variant.removeprefix('cpu-')}.log.gz"
-        log = gzip.decompress((LOGS / name).read_bytes())
-        assert cache_counts(log.decode()) == (event.cache_hits, event.cache_misses)
 
 
 # --- it ran on an H100 ---

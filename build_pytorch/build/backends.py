@@ -36,9 +36,7 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
     cores: int = 0
     builders: str = ""
     dry_run: bool = False
-    fail_fast: bool = False
     keep_failed: bool = False
-    fix_hashes: bool = False
     retry: bool = False
     force: bool = False
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import shlex
 import signal
 import time
@@ -37,13 +36,6 @@ that is killed leaves the folder.
 _KEPT: Final = "\t"  #: control characters of a build's output that its log keeps
 _KILLED: Final = (137, -9)  #: exit codes of a program that was killed: of shells, of Python
 _LONGEST: Final = 500  #: characters of a message
-_CACHE: Final = re.compile(r"build-pytorch: compiler cache: (\d{1,9}) hits, (\d{1,9}) misses")
-
-
-def cache_counts(log: str) -> tuple[int, int]:
-    """Return the hits and misses that nix/compiler_cache.sh printed last; 0 and 0 if none."""
-    hits, misses = (_CACHE.findall(log) or [(0, 0)])[-1]
-    return int(hits), int(misses)
 
 
 class BuildState(StrEnum):
@@ -52,7 +44,7 @@ class BuildState(StrEnum):
     BUILT = "built"
     FAILED = "failed"
     STOPPED = "stopped"  #: by a log rule
-    INTERRUPTED = "interrupted"  #: by the user, or with --fail-fast for another build
+    INTERRUPTED = "interrupted"  #: by the user
     NOT_STARTED = "not started"  #: never in the ledger
 
 
@@ -86,7 +78,6 @@ class BuildAttempt:
         self.reader = LogReader(step.package, str(self.log))
         self.lost_log = ""  #: why the log is incomplete: a full disk ends no build
         self.created = time.time()
-        self.cache = (0, 0)  #: hits and misses of the compiler cache
         self._root = root
         self._started = time.monotonic()
         self._stop, self._kill = asyncio.Event(), asyncio.Event()
@@ -138,9 +129,6 @@ class BuildAttempt:
     def _take(self, lines: Sequence[bytes]) -> None:
         """Read lines of the program, in a thread of it."""
         texts = [text for raw in lines for text in self.reader.read(raw)]
-        for text in texts:
-            if "compiler cache: " in text:
-                self.cache = cache_counts(text)
         self._write(texts)
         if self.reader.stop:
             self._loop.call_soon_threadsafe(self.stop)
@@ -214,8 +202,6 @@ class BuildAttempt:
             message=outcome.message,
             fails_again=is_failure and fails_again(outcome.rule, outcome.message),
             where=self.reader.where,
-            cache_hits=self.cache[0],
-            cache_misses=self.cache[1],
         )
 
 

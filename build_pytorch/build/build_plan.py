@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 from msgspec import Struct
 
@@ -18,7 +17,6 @@ from build_pytorch.build.backends import (
     Step,
     choose_backend,
 )
-from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.build.usual_times import UsualTime, group_of, usual_times
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.matrix.tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE
@@ -28,9 +26,6 @@ from build_pytorch.nix.evaluation import UnreachablePinError
 from build_pytorch.nix.store import MissingPaths
 from build_pytorch.results import ledger
 from build_pytorch.results.package_state import PackageState, package_states
-
-_BEFORE_TORCH: Final = ("magma", "nccl")
-"""Libraries that are compiled for a GPU variant before its PyTorch, as no cache has them."""
 
 
 class BuildPlan(Struct, frozen=True, kw_only=True):
@@ -91,7 +86,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     states = package_states(settings.root, [*wanted, *twins], history)
     asked = {package.id for package in wanted}
     covered = asked | {i for i, s in states.items() if s.output}
-    skipped = {package.id: reason_to_skip(package, settings, asked, covered) for package in wanted}
+    skipped = {p.id: reason_to_skip(p, asked, covered, force=settings.force) for p in wanted}
     rest = [p for p in wanted if not (skipped[p.id] or _is_built(states[p.id]))]
     obstacles = [missing] if missing else []
     obstacles += build_obstacles.of_recipes(matrix, rest, force=settings.force)
@@ -105,7 +100,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     except UnreachablePinError:
         if not settings.dry_run:
             raise
-        notes += ["derivations not evaluated: the pin cannot be reached from here"]
+        notes.append("derivations not evaluated: the pin cannot be reached from here")
     present = store.valid_paths(sorted(derivation.output for derivation in found.values()))
     steps: dict[str, Step] = {}
     for package in wanted:
@@ -129,15 +124,13 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         obstacles += backend.obstacles(builds)
         if here and not settings.force:
             obstacles += build_obstacles.too_small(limits, min(jobs, len(here)), cores)
-    estimates = {
-        step.name: 3600 * step.package.variant.build.core_hours / cores
-        for step in here
-        if step.is_variant
-    }
+    paths = [step.derivation.drv_path for step in builds if step.derivation]
+    work = store.missing_paths(paths) if settings.dry_run and paths else None
+    estimates = estimated_seconds(here, cores, work)
     return BuildPlan(
         steps=tuple(steps.values()),
         obstacles=tuple(dict.fromkeys(obstacles)),
-        notes=(*notes, *_notes(list(steps.values()), backend)),
+        notes=(*notes, *_notes(list(steps.values()), backend, work)),
         backend=backend,
         jobs=jobs,
         cores=cores,
@@ -145,6 +138,27 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         disk=jobs * max((limit.disk for limit in limits), default=0.0),
         usual=usual_times(history.events, matrix.packages, builds, estimates),
     )
+
+
+def estimated_seconds(
+    steps: Sequence[Step], cores: int, work: MissingPaths | None = None
+) -> dict[str, float]:
+    """Return the estimates of matrix.toml for variants, by name of the step.
+
+    The first variant of a GPU architecture compiles MAGMA and NCCL for it, which no cache has.
+    `work`: what Nix says that it builds, if it was asked.
+    """
+    seconds: dict[str, float] = {}
+    with_libraries: set[tuple[str, str]] = set()
+    most = sum("-magma-" in path for path in work.built) if work else len(steps)
+    for step in (step for step in steps if step.is_variant):
+        variant, hours = step.package.variant, step.package.variant.build.core_hours
+        key = (variant.release_name, variant.gpu_key or "")
+        if variant.gpu and key not in with_libraries and len(with_libraries) < most:
+            with_libraries.add(key)
+            hours += variant.build.magma_core_hours
+        seconds[step.name] = 3600 * hours / cores
+    return seconds
 
 
 def _is_built(state: PackageState) -> bool:
@@ -161,13 +175,13 @@ def _same_build(variant: Variant) -> Variant | None:
 
 
 def reason_to_skip(
-    package: Package, settings: BuildSettings, asked: Collection[str], covered: Collection[str]
+    package: Package, asked: Collection[str], covered: Collection[str], *, force: bool
 ) -> str:
     """Return why a package is not built, whatever is known of it; empty if it may be.
 
     `asked`: ids of what is asked for; `covered`: of what is built, or asked for.
     """
-    if settings.force:
+    if force:
         return ""
     if package.impossible:
         return f"impossible-host: {package.impossible}"
@@ -176,10 +190,7 @@ def reason_to_skip(
     if package.alias_of in asked:
         return f"an alias: as fast as for {package.cpu.same_as}; named alone it is built"
     for name, place in package.untaken_hashes:
-        # A failed build tells the hashes of what Nix fetches while it builds: --fix-hashes.
-        is_checkout = name == CUDA_PACKAGES_SOURCE
-        checkout = is_checkout and derivations.local_checkout(package.variant)
-        if not (checkout or (settings.fix_hashes and not is_checkout)):
+        if not (name == CUDA_PACKAGES_SOURCE and derivations.local_checkout(package.variant)):
             return f"matrix.toml: {place} has no hash yet; `invoke prefetch --only {name}` takes it"
     return ""
 
@@ -216,7 +227,7 @@ def decide(  # noqa: PLR0913 - all that decides
             return BuildAction.FAILED, f"{what}: {store.delete_command(derivation.output)}"
         return BuildAction.BUILD, "in the store already, only the link is missing"
     failed, again = state.fails_again, settings.retry or settings.force or settings.keep_failed
-    if failed and not (again or (settings.fix_hashes and failed.cause == HASH_MISMATCH)):
+    if failed and not again:
         return BuildAction.FAILED, f"would fail again ({failed.cause or 'compiler error'})"
     unable = _unable(package, derivation.system if derivation else package.platform, backend)
     if unable and not settings.builders:
@@ -234,8 +245,10 @@ def _unable(package: Package, system: str, backend: BuildBackend) -> str:
     return "" if backend.settings.force else build_obstacles.wrong_cpu(package.variant)
 
 
-def _notes(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
-    """Yield what a user should know before builds begin."""
+def _notes(
+    steps: Sequence[Step], backend: BuildBackend, work: MissingPaths | None
+) -> Iterator[str]:
+    """Yield what a user should know before builds begin. `work`: what Nix would do."""
     if ids := [step.package.id for step in steps if step.action is BuildAction.FAILED]:
         number = f"{counted(len(ids), 'package')} failed, and the recipe is the same"
         yield f"{number}: `invoke diagnose {ids[0]}` says why, --retry builds again"
@@ -244,18 +257,8 @@ def _notes(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
         if step.is_variant and (twin := _same_build(step.package.variant)):
             yield f"{step.package.id}: {_twin_text(twin)}"
     yield from build_obstacles.cache_notes(builds, backend)
-    paths = [step.derivation.drv_path for step in builds if step.derivation]
-    if backend.settings.dry_run and paths and (missing := store.missing_paths(paths)):
-        magma = max(step.package.variant.build.magma_core_hours for step in builds)
-        yield work_of_nix(missing, magma)
-
-
-def work_of_nix(missing: MissingPaths, magma: float) -> str:
-    """Return how much Nix itself would do. `magma`: estimated core hours of MAGMA."""
-    text = f"Nix builds {counted(len(missing.built), 'derivation')} and fetches {missing.fetched}"
-    names = [name for name in _BEFORE_TORCH if any(f"-{name}-" in path for path in missing.built)]
-    if names:
-        text += f"; {' and '.join(names)} are compiled before PyTorch, which the hours here lack"
-    if magma and "magma" in names:
-        text += f": MAGMA takes about {magma:g} core hours (estimate of matrix.toml)"
-    return text
+    if work:
+        yield f"Nix builds {counted(len(work.built), 'derivation')} and fetches {work.fetched}"
+    is_magma = any("-magma-" in path for path in work.built) if work else True
+    if is_magma and any(step.package.gpu for step in builds):
+        yield "MAGMA and NCCL are compiled before PyTorch, once for each GPU architecture"

@@ -36,7 +36,7 @@ def refusal(plan: BuildPlan) -> BuildPytorchError | None:
         number = counted(len(plan.obstacles), "obstacle")
         return BuildPytorchError(f"{what}: {number}:\n{lines}")
     if all(step.action is BuildAction.SKIPPED for step in plan.steps):
-        return BuildPytorchError(f"nothing to build: {plan.steps[0].reason}")
+        return BuildPytorchError("nothing to build: the plan skips every package, and says why")
     return None
 
 

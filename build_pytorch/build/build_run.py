@@ -12,7 +12,6 @@ import itertools
 import shlex
 import signal
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from build_pytorch.base.console import Screen
@@ -21,7 +20,7 @@ from build_pytorch.build.backends import Step
 from build_pytorch.build.build_attempt import BuildAttempt, BuildOutcome, BuildState, sentence
 from build_pytorch.build.build_plan import BuildPlan
 from build_pytorch.build.build_report import BuildDisplay
-from build_pytorch.build.log_rules import HASH_MISMATCH, OUT_OF_MEMORY
+from build_pytorch.build.log_rules import OUT_OF_MEMORY
 from build_pytorch.build.usual_times import group_of
 from build_pytorch.results import evidence, ledger
 from build_pytorch.results.ledger import Event
@@ -36,7 +35,6 @@ class BuildRun:
         self.plan = plan
         self.settings = plan.backend.settings
         self.outcomes: dict[str, BuildOutcome] = {}  #: by name of the step
-        self.fixable: list[Path] = []  #: logs of builds that failed for a wrong hash
         self.ended_by = 0  #: the signal that ended the run, or 0
         self._display = display
         self._say = display.say
@@ -138,8 +136,6 @@ class BuildRun:
         self._record(attempt.ended_event(outcome))
         if self._is_tried_again(outcome, cores):
             return
-        if outcome.cause == HASH_MISMATCH:
-            self.fixable.append(self.settings.root / attempt.log)
         self.outcomes[step.name] = outcome
         self._say(sentence(outcome))
         if outcome.state is not BuildState.BUILT:
@@ -169,10 +165,7 @@ class BuildRun:
         """Give up the steps that need a step that was not built, or that share its fault."""
         step, rule = outcome.step, outcome.rule
         what = f"{step.package.id} {outcome.state}"
-        if self.settings.fail_fast:
-            self._give_up(self._waiting, f"--fail-fast: {what}")
-            self._stop_all()
-        elif step.is_variant:
+        if step.is_variant:
             group = group_of(step.package.variant)
             built = [o.step for o in self.outcomes.values() if o.state is BuildState.BUILT]
             proved = any(s.is_variant and group_of(s.package.variant) == group for s in built)

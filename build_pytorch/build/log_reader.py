@@ -96,7 +96,7 @@ class LogDiagnosis(Struct, frozen=True, kw_only=True):
     matches: tuple[NumberedLine, ...] = ()  #: last lines that match the rule
     meaning: str = ""
     fix: str = ""
-    headline: NumberedLine | None  #: the first error, if no rule names the failure
+    headline: NumberedLine | None  #: the first error, unless a rule names it
     tail: tuple[str, ...]
 
 
@@ -322,7 +322,7 @@ class LogReader:
             matches=tuple(matches),
             meaning=rule.meaning if rule else "",
             fix=rule.advice(variant, self._log) if rule else "",
-            headline=None if rule else self.headline,
+            headline=None if rule and not self.stop else self.headline,
             tail=tuple(self.tail),
         )
 

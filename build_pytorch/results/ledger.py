@@ -77,8 +77,6 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
     fails_again: bool = False  #: the fault is in the recipe
     where: str = ""  #: the remote builder; empty for this machine
-    cache_hits: int = 0  #: objects that came from the compiler cache
-    cache_misses: int = 0  #: objects that a build with a compiler cache compiled
     # A test of `output`.
     by: TestKind | None = None
     output: str = ""

@@ -48,8 +48,6 @@ HELP: Final = {
     "driver": "a machine with this NVIDIA driver (550), or with one for this CUDA (12.8)",
     "dry_run": "show the plan and change nothing",
     "explain": "describe a check and how to fix its findings, and run none",
-    "fail_fast": "stop everything at the first failure",
-    "fix_hashes": "take the right source hash from a failed build, continue",
     "flox": "print the block of a Flox manifest for the machine",
     "force": "overwrite or delete hand-edited and uncommitted files too",
     "from_log": "take hashes from the log of a failed build (-: stdin)",

@@ -57,9 +57,9 @@ def show(screen: Screen, name: str, diagnosis: LogDiagnosis) -> None:
         for match in diagnosis.matches:
             screen.line(f"  line {match.line}: {match.text}")
         screen.fold("  what to do: ", diagnosis.fix, indent=4)
-        return
     if first := diagnosis.headline:
         screen.line(f"  first error, line {first.line}: {first.text}")
-    screen.line("  no log rule names a failure; the last lines:")
-    for line in diagnosis.tail:
-        screen.line(f"    {line}")
+    if not diagnosis.rule:
+        screen.line("  no log rule names a failure; the last lines:")
+        for line in diagnosis.tail:
+            screen.line(f"    {line}")

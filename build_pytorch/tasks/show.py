@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
@@ -12,10 +12,9 @@ from invoke.context import Context
 from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
+    from build_pytorch.base.console import Screen
     from build_pytorch.matrix.model import Matrix, Package
     from build_pytorch.results.package_state import PackageState
-
-_COLUMN = 11
 
 
 @command
@@ -28,24 +27,22 @@ def show(c: Context, package: str, verbose: bool = False, json: bool = False) ->
     from build_pytorch.results.package_selection import chosen_package
     from build_pytorch.results.package_state import package_states
 
-    matrix = load()
+    matrix, screen = load(), Screen(sys.stdout)
     if package == "known":
-        _show_known(matrix, verbose=verbose, json=json)
+        _show_known(matrix, screen, json=json)
         return
     chosen = chosen_package(matrix, package)
     variant = chosen.variant
     state = package_states(matrix.root, [chosen])[chosen.id]
     recipe = plan_recipe(matrix, Tree(matrix.root), chosen, recipes.render(matrix)[chosen.path])
-    companions = matrix.companions_of(variant) if chosen is variant else ()
-    steps = commands(chosen, state, companions)
+    steps = commands(state)
     if json:
         document = {
             "id": chosen.id,
             "package": chosen.package,
             "version": chosen.version,
             "torch": variant.id,
-            "companions": [each.id for each in companions],
-            "kind": variant.kind,
+            "companions": [each.id for each in matrix.companions_of(variant)],
             "status": variant.status,
             "reason": variant.impossible or "",
             "release": variant.release_name,
@@ -66,46 +63,38 @@ def show(c: Context, package: str, verbose: bool = False, json: bool = False) ->
         }
         print_json(document, sys.stdout)
         return
-    screen = Screen(sys.stdout)
     screen.line(screen.paint(chosen.id, "bold"))
-    facts = [
-        *_facts(matrix, chosen, verbose=verbose),
-        ("recipe", f"{recipe.path}: {recipe.action}, {recipe.reason}"),
-        *_results(state),
-    ]
+    facts = list(_facts(matrix, chosen, verbose=verbose))
+    facts += [("recipe", f"{recipe.path}: {recipe.action}, {recipe.reason}"), *_results(state)]
     for name, text in facts:
-        screen.fold(f"  {name:<{_COLUMN}}", text, indent=_COLUMN + 2)
-    for name, lines in steps.items():
-        screen.line(f"  {name:<{_COLUMN}}{lines[0]}")
+        screen.fold(f"  {name:<11}", text, indent=13)
+    for name, line in steps.items():
+        screen.line(f"  {name:<11}{line}")
     if not verbose:
         screen.line("`-v` adds nixpkgs, flags, reasons and sources of rules")
 
 
-def commands(
-    package: Package, state: PackageState, companions: Sequence[Package] = ()
-) -> dict[str, list[str]]:
+def commands(state: PackageState) -> dict[str, str]:
     """Return the commands that build, test and publish a package, and install a published one.
 
-    A companion is published and installed with its variant. `set` has the variant with companions.
+    A companion is published and installed with its variant.
     """
-    variant, name = package.variant, package.id
-    together = [variant] if package is variant else [variant, package]
+    name, package = state.package.id, state.package
+    together = [package.variant] if package is package.variant else [package.variant, package]
     found = {
-        "build": [f"invoke build {name}"],
-        "test": [f"invoke smoke {name}", f"invoke inspect {name}"],
-        "publish": [f"invoke publish {','.join(each.id for each in together)}"],
+        "build": f"invoke build {name}",
+        "test": f"invoke smoke {name} && invoke inspect {name}",
+        "publish": f"invoke publish {','.join(each.id for each in together)}",
     }
     if published := state.publication:
-        sets = {"install": together} | ({"set": [*together, *companions]} if companions else {})
-        for kind, packages in sets.items():
-            names = (f"{published.organization or 'ORG'}/{each.package}" for each in packages)
-            found[kind] = [f"flox install {' '.join(names)}"]
+        names = (f"{published.organization or 'ORG'}/{each.package}" for each in together)
+        found["install"] = f"flox install {' '.join(names)}"
     return found
 
 
 def _facts(matrix: Matrix, package: Package, *, verbose: bool) -> Iterator[tuple[str, str]]:
     """Yield what a package is, each fact with its name; one without continues the one above."""
-    variant, release = package.variant, package.release
+    variant, release, cuda, gpu = package.variant, package.release, package.cuda, package.gpu
     yield "status", ": ".join(filter(None, (variant.status, variant.impossible)))
     yield "package", package.package
     if package.companion:
@@ -116,24 +105,22 @@ def _facts(matrix: Matrix, package: Package, *, verbose: bool) -> Iterator[tuple
         yield "same files", f"the same build as {twin.id}"
     if package.alias_of:
         yield "alias", f"of {package.alias_of}; {package.cpu.evidence}"
-    cuda = variant.cuda
     needs = f", CUDA {cuda.version}, driver {variant.driver}" if cuda else ""
     torch = f"PyTorch {release.torch.version} {_source(release.torch.source)}"
     yield "release", f"{variant.release_name}: {torch}, Python {release.python.version}{needs}"
     yield "support", release.support
-    if gpu := variant.gpu:
+    if gpu:
         yield "gpu", f"{gpu.capability}: {', '.join(variant.products)}"
     yield "cpu", f"{variant.cpu.title} ({variant.platform})"
-    companions = matrix.companions_of(variant)
-    if companions and package is variant:
+    if package is variant and (companions := matrix.companions_of(variant)):
         yield "companions", ", ".join(each.id for each in companions)
+    rules = variant.effects.rules
     if not verbose:
-        if rules := variant.effects.rules:
-            yield "rules", ", ".join(rule.id for rule in rules)
+        yield "rules", ", ".join(rule.id for rule in rules) or "none"
         return
     yield "nixpkgs", f"{variant.pin.rev} (pin {release.nixpkgs.pin}) {variant.pin.doubts or ''}"
     yield "flags", " ".join(variant.cpu.flags)
-    for rule in variant.effects.rules:
+    for rule in rules:
         yield "rule", f"{rule.id}: {rule.effect.words}"
         yield "", f"{rule.reason} ({rule.source}, checked {rule.checked})"
         if rule.unconfirmed:
@@ -146,19 +133,12 @@ def _source(source: str) -> str:
 
 def _results(state: PackageState) -> Iterator[tuple[str, str]]:
     """Yield what is known of the result, its evidence and the last build."""
-    results = {
-        "yes": state.output,
-        "elsewhere": "not here; published",
-        "outdated": f"{state.link}, built from another recipe",
-        "unknown": f"{state.link}, built from an unknown recipe",
-    }
-    yield "result", results.get(state.built, "not built from this recipe")
+    other = f"{state.link}, of another recipe" if state.link else "not built from this recipe"
+    yield "result", state.output or other
     if missing := state.package.untaken_hashes:
         names = ", ".join(name for name, _ in missing)
         yield "", f"cannot be built: no hash for {names}; run `invoke prefetch`"
-    comparisons = [test for test in state.of_recipe("tested") if test.by == "compare"]
-    others = [state.test(kind) for kind in ("smoke", "inspect", "upstream")]
-    for test in filter(None, [*others, *comparisons]):
+    for test in state.of_recipe("tested"):
         why = f": {test.reason}" if test.reason else ""
         yield str(test.by), f"{test.outcome} at {test.at}{why}; {test.report}"
     if state.output and state.missing_evidence:
@@ -170,18 +150,15 @@ def _results(state: PackageState) -> Iterator[tuple[str, str]]:
         yield "last build", f"{last.outcome or last.event} at {last.at}{cause}; {state.log}"
 
 
-def _show_known(matrix: Matrix, *, verbose: bool, json: bool) -> None:
+def _show_known(matrix: Matrix, screen: Screen, *, json: bool) -> None:
     """Print what every matrix knows, and which values matrix.toml replaces or adds."""
-    from build_pytorch.base.console import Screen, print_json
+    from build_pytorch.base.console import print_json
     from build_pytorch.matrix import known_hardware
 
     rows = list(known_hardware.rows(tomllib.loads(matrix.text)))
     if json:
         print_json(rows, sys.stdout)
         return
-    screen = Screen(sys.stdout)
     for row in rows:
         own = f"; matrix.toml: {', '.join(row.replaced)}" if row.replaced else ""
         screen.fold(f"{row.kind:<6}{row.key:<22}", f"{row.value}{own}", indent=28)
-        if verbose and row.source:
-            screen.fold(" " * 28, row.source, indent=28)
