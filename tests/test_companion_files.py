@@ -41,12 +41,12 @@ def test_every_known_companion_can_be_inspected_and_has_smoke_tests(matrix: Matr
 @pytest.mark.parametrize(
     ("objects", "found"),
     [
-        (["90"], "device code for sm_90 (1)"),
+        (["90"], "1 object of TITLE for sm_90 (1)"),
         (["120"], ""),
-        (["120 90"], "device code of TITLE for sm_90 (1)"),
-        (["120", "89"], "1 object of TITLE without code for sm_120"),
+        (["120 90"], "1 object of TITLE for sm_120 (1), sm_90 (1)"),
+        (["120", "89"], "1 object of TITLE for sm_89 (1)"),
         # PyTorch adds it for files of its own, which no companion has.
-        (["120 120f 121a"], "device code of TITLE for sm_121a (1)"),
+        (["120 120f 121a"], "1 object of TITLE for sm_120 (1), sm_120f (1), sm_121a (1)"),
     ],
 )
 def test_code_for_another_architecture_is_found_and_named_after_the_companion(

@@ -20,22 +20,22 @@ NCCL = f"10 x 120; 120 120a; 2 x {LIST} ptx120"
 # variant | library, if it is not libtorch_cuda.so | objects | the only error or warning
 CASES = f"""
 # PyTorch for another architecture, for two, for a list.
-sm120 |        | 90                                  | error device code for sm_90 (1)
-sm120 |        | 9 x 120 120a 90                     | error device code of PyTorch for sm_90 (9)
-sm120 |        | 9 x 120; 120 120a; 89               | error 1 object of PyTorch without code for sm_120
-sm120 |        | 9 x {LIST} 120a                     | error device code of PyTorch for sm_100 (9), sm_75 (9)
-sm120 |        | 2 x 120 120a; {LIST}                | error device code of PyTorch for sm_100 (1)
+sm120 |        | 90                                  | error 1 object of PyTorch for sm_90 (1)
+sm120 |        | 9 x 120 120a 90                     | error 9 objects of PyTorch for sm_120 (9), sm_120a (9), sm_90 (9)
+sm120 |        | 9 x 120; 120 120a; 89               | error 1 object of PyTorch for sm_89 (1)
+sm120 |        | 9 x {LIST} 120a                     | error 9 objects of PyTorch for sm_100 (9), sm_120 (9)
+sm120 |        | 2 x 120 120a; {LIST}                | error 1 object of PyTorch for sm_100 (1)
 # NCCL and MAGMA, which are linked in, bring a list; they must run on the GPU.
 sm120 |        | {NCCL}                              |
 sm120 |        | {NCCL}; 100f                        |
-sm110 |        | 9 x 110 110a; {LIST}                | warning 1 of 1 object of NCCL
+sm110 |        | 9 x 110 110a; {LIST}                | warning NCCL for sm_100 (1), sm_120 (1)
 sm110 |        | 9 x 110 110a; 75 80 90 ptx100       |
 sm120 | linalg | 99 x {LIST}                         |
-sm110 | linalg | 99 x 50 60 70                       | error 99 of 99 objects of MAGMA
-sm120 | linalg | 99 x 90                             | error 99 objects of PyTorch without code for sm_120
+sm110 | linalg | 99 x 50 60 70                       | error MAGMA for sm_50 (99), sm_60 (99), sm_70 (99)
+sm120 | linalg | 99 x 90                             | error 99 objects of PyTorch for sm_90 (99)
 sm120 | linalg | 99 x 120                            |
 # Another library has no list.
-sm120 | nvshmem | {LIST}                             | error device code of PyTorch for sm_100 (1)
+sm120 | nvshmem | {LIST}                             | error 1 object of PyTorch for sm_100 (1)
 # What PyTorch adds to an architecture: needed, allowed, neither.
 sm90  |        | 2 x 90                              | error no sm_90a code
 sm100 |        | 2 x 100                             | error no sm_100a code
@@ -49,7 +49,7 @@ sm103 |        | 103; 103 100a 103a                  |
 sm103 |        | 103; 103 103f                       |
 sm120 |        | 120; 120 120a 121a                  |
 sm121 |        | 121; 121 120a 121a                  |
-sm80  |        | 80 89                               | error device code of PyTorch for sm_89 (1)
+sm80  |        | 80 89                               | error 1 object of PyTorch for sm_80 (1), sm_89 (1)
 sm90  |        | 90 90a ptx90                        | warning PTX: compute_90 (1)
 """  # noqa: E501 - a table
 
@@ -110,7 +110,7 @@ def test_architectures_and_sizes_are_read_from_a_library(tmp_path: Path) -> None
     ]  # fmt: skip
     part = looked("device-code", "sm90-avx2", tmp_path)
     assert (part["state"], texts(part)) == (
-        "failed", "device code of PyTorch for sm_75 (1), sm_80 (1)",
+        "failed", "1 object of PyTorch for sm_75 (1), sm_80 (1), sm_90 (1)",
     )  # fmt: skip
     cpu, cuda = (part["figures"]["sizes"][f"libtorch_{it}.so"] for it in ("cpu", "cuda"))
     assert cpu == {"host": (tmp_path / "libtorch_cpu.so").stat().st_size}

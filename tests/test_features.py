@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from smoke_reports import raw, report, right
 
 from build_pytorch.base.errors import ToolError
-from build_pytorch.inspect import configuration
+from build_pytorch.inspect import elf_file
 from build_pytorch.inspect.configuration import features_in
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.available import AvailableBuild, available_builds
@@ -201,7 +201,7 @@ def test_more_text_than_any_library_has_is_not_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library(folder, SHOWN)
-    monkeypatch.setattr(configuration, "_MOST_TEXT", 64)
+    monkeypatch.setattr(elf_file, "_MOST_TEXT", 64)
     with pytest.raises(ToolError, match=r"^libtorch_cpu\.so: more than 0 MiB of text$"):
         features_in([folder / "libtorch_cpu.so"])
 

@@ -77,8 +77,6 @@ sm90-avx2     |        | 2.10.0     | 13.0 | {RIGHT}                            
 sm90-avx2     |        | 2.10.0     |      | {RIGHT}                                | error CUDA none
 sm90-avx2     |        | 2.10.0     | 13.0 | {RIGHT} -DLIBKINETO_NOROCTRACER        |
 sm90-avx2     |        | 2.10.0     | 13.0 | {RIGHT} {NO_CUPTI}                     | error CXX_FLAGS with {NO_CUPTI}
-sm90-avx2     | 2.14.0 | 2.14.0     | 13.0 | {RIGHT} -DHAS_CUPTI                    |
-sm90-avx2     | 2.14.0 | 2.14.0     | 13.0 | {RIGHT}                                | warning CXX_FLAGS without -DHAS_CUPTI
 sm90-avx2     | 2.13.0 | 2.13.0     | 13.0 | {RIGHT}                                |
 sm90-avx2     |        | 2.10.0     | 13.0 | ?                                      | undecided CXX_FLAGS not found
 sm90-avx2     |        | ?          | 13.0 | {RIGHT}                                | undecided the version not found
@@ -102,7 +100,7 @@ def test_flags_are_a_whole_string_and_limited() -> None:
     mark = b"-fvisibility-inlines-hidden"
     assert cxx_flags([b"-Wl\0x", b"a\0-mavx " + mark + b" -O2\0b"]) == f"-mavx {mark.decode()} -O2"
     assert cxx_flags([b"no flags", b""]) is None
-    assert len(cxx_flags([b"x" * 10**6 + mark + b"x" * 10**6]) or "") == 2 << 16
+    assert len(cxx_flags([b"x" * 10**6 + mark + b"x" * 10**6]) or "") == 1 << 16
 
 
 def test_the_configuration_is_read_from_the_files(tmp_path: Path) -> None:
@@ -123,7 +121,7 @@ def test_the_configuration_is_read_from_the_files(tmp_path: Path) -> None:
 # --- results of Nix ---
 
 EXPRESSION = """
-{ files, path, elsewhere }:
+{ files, path }:
 let
   make = name: script: derivation {
     inherit name; system = builtins.currentSystem;
@@ -142,7 +140,6 @@ in {
   right = result [ ] whole;
   split = result [ ] "ln -s ${libraries}/lib $out/${site}/lib";
   empty = result [ ] "";
-  leading_out = result [ ] "${whole}; ln -s ${elsewhere} $out/${site}/lib/libc10.so";
   second = result (map named [ "cuda_cudart-13.0.96" "cuda_nvrtc-12.9.86" ]) whole;
 }
 """
@@ -165,9 +162,7 @@ class Results:
         with_config(folder / "files/lib", AVX2)
         (folder / "all.nix").write_text(EXPRESSION)
         argv = ["nix-build", "all.nix", "--no-out-link", "--arg", "files", "./files"]
-        compile_library(folder, name="libc10.so")
         argv += ["--argstr", "path", os.environ["PATH"]]
-        argv += ["--argstr", "elsewhere", f"{folder}/libc10.so"]
         for name in NAMES:
             argv += ["-A", name]
         env = {**os.environ, **self.env}
@@ -266,7 +261,6 @@ def test_one_bad_result_is_a_row_and_the_others_are_inspected(
 @pytest.mark.parametrize(
     ("name", "id_", "part_id", "says"),
     [
-        ("leading_out", "cpu-avx2", "files", "a link that leads out of the Nix store: /"),
         ("second", "sm90-avx2", "closure", "CUDA 12.9: cuda_nvrtc-12.9.86"),
     ],
 )

@@ -21,23 +21,17 @@ _LIST: Final = 3
 """Least number of architectures that another library is compiled for when it brings a list."""
 
 
-class BundledLibrary(NamedTuple):
-    """A library that nixpkgs links into one of PyTorch's, compiled for a list of its own."""
-
-    title: str
-    share: float  #: the largest share of objects that may be of it
-    severity: Literal["error", "warning"]  #: if it does not run on the GPU
-
-
-_BUNDLED: Final = {
-    "libtorch_cuda.so": BundledLibrary("NCCL", 0.25, "warning"),
-    "libtorch_cuda_linalg.so": BundledLibrary("MAGMA", 1.0, "error"),
+Severity = Literal["error", "warning"]
+_BUNDLED: Final[dict[str, tuple[str, float, Severity]]] = {
+    "libtorch_cuda.so": ("NCCL", 0.25, "warning"),
+    "libtorch_cuda_linalg.so": ("MAGMA", 1.0, "error"),
 }
-"""MAGMA 2.6 has 99 to 437 objects, NCCL 16 (2.28) to 90; libtorch_cuda.so has 383 to 456 of its own
-(PyPI, Debian)."""
+"""What nixpkgs links into a library, compiled for a list of its own; the largest share of objects
+that may be of it; how bad it is if it does not run on the GPU. MAGMA 2.6 has 99 to 437 objects,
+NCCL 16 (2.28) to 90; libtorch_cuda.so has 383 to 456 of its own (PyPI, Debian)."""
 
 
-class AddedCode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AddedCode(Struct, frozen=True, kw_only=True):
     """An architecture that PyTorch adds for some files; device_code.toml explains the fields."""
 
     base: str
@@ -53,33 +47,33 @@ _ADDED: Final = msgspec.toml.decode(
 
 
 class ExpectedCode(NamedTuple):
-    """The machine code that the objects of a product have: one of `wanted`, others of `allowed`.
-
-    The main library has each of `needed` as well.
-    """
+    """The machine code that objects have: one of `wanted`, and no other than `allowed`."""
 
     product: KnownCompanion
     capability: str
     wanted: set[str]
     allowed: set[str]
-    needed: tuple[str, ...]
+    needed: list[str]  #: the main library has each of them
 
 
 def expected_code(target: Target) -> ExpectedCode | None:
     """Return what the device code of a target must be; None: there is none."""
-    variant = target.package.variant
+    variant, product = target.package.variant, target.product
     if variant.gpu is None or variant.release.cuda is None:
         return None
-    cuda, torch = variant.release.cuda.version, variant.release.torch.version
-    capability, code = variant.gpu.capability, sm_code(variant.gpu.capability)
-    added = []
-    for one in _ADDED if target.product is TORCH else ():
-        is_known = in_range(cuda, f">={one.cuda}") and in_range(torch, f">={one.torch}")
-        added += [one] if one.base == capability and is_known else []
+    cuda, torch, capability = variant.release.cuda, variant.release.torch, variant.gpu.capability
+    added = [
+        one
+        for one in (_ADDED if product is TORCH else ())
+        if one.base == capability
+        and in_range(cuda.version, f">={one.cuda}")
+        and in_range(torch.version, f">={one.torch}")
+    ]
+    code = sm_code(capability)
     wanted = {code, f"{code}a", f"{code}f"}  # a, f: features of these GPUs or of their family
     allowed = wanted.union(one.code for one in added)
-    needed = tuple(one.code for one in added if one.needed)
-    return ExpectedCode(target.product, capability, wanted, allowed, needed)
+    needed = [one.code for one in added if one.needed]
+    return ExpectedCode(product, capability, wanted, allowed, needed)
 
 
 def check_device_code(target: Target, figures: dict[str, Any]) -> Iterator[InspectionFinding]:
@@ -88,66 +82,56 @@ def check_device_code(target: Target, figures: dict[str, Any]) -> Iterator[Inspe
     Figures: the bytes of each library by architecture, and of its host part.
     """
     product, expected = target.product, expected_code(target)
-    holding, figures["sizes"] = {}, {}
+    holding, figures["sizes"] = dict[str, list[DeviceObject]](), {}
     for path in [*target.libraries(), *(_nccl_beside(target) if expected else ())]:
         elf = read_elf(path)
-        held, sizes = device_objects(elf), Counter[str]()
-        for each in held:
+        objects, sizes = device_objects(elf), Counter[str]()
+        for each in objects:
             sizes.update(each.images)
-        sizes["host"] = elf.size - sizes.total()
+        sizes["host"] = len(elf.data) - sizes.total()
         by_name = sorted(sizes.items(), key=lambda item: (len(item[0]), item))
         figures["sizes"][path.name] = dict(by_name)
-        if held and path.parent == target.folder:
-            holding[path.name] = held
-        if expected is None and (held or "cuda" in path.name):
-            found = "device code" if held else "a library for CUDA"
+        if objects and path.parent == target.folder:
+            holding[path.name] = objects
+        if expected is None and (objects or "cuda" in path.name):
+            found = "device code" if objects else "a library for CUDA"
             right = f"none in a CPU-only {product.title}"
             yield InspectionFinding("error", path.name, found, right)
     if expected is None:
         return
-    version, none, main = target.package.version, product.no_device_code, product.device_code[0]
+    version, none = target.package.version, product.no_device_code
+    main = next((name for name in product.device_code if name in holding), product.device_code[0])
     if not holding and none and in_range(version, none):
         found = f"{product.title} {version} has no device code"
         yield InspectionFinding("undecided", main, found)
-        return
-    main = next((name for name in product.device_code if name in holding), main)
-    if main not in holding:
+    elif main not in holding:
         cpu_only = f"no device code in any library: this {product.title} is CPU-only"
         found = "missing, or without device code" if holding else cpu_only
-        code = sm_code(expected.capability)
-        yield InspectionFinding("error", main, found, f"device code for {code}")
-    for name, held in holding.items():
-        yield from judge_library(name, held, expected, is_main=name == main)
+        yield InspectionFinding(
+            "error", main, found, f"device code for {sm_code(expected.capability)}"
+        )
+    for name, objects in holding.items():
+        yield from judge_library(name, objects, expected, is_main=name == main)
 
 
 def judge_library(
     library: str, objects: Sequence[DeviceObject], expected: ExpectedCode, *, is_main: bool
 ) -> Iterator[InspectionFinding]:
     """Judge the objects of a library; the main one must have code for the variant."""
-    bundled, product = _BUNDLED.get(library), expected.product.title
-    bundled = bundled if expected.product is TORCH else None
-    others = [each for each in objects if bundled and _is_bundled(each, expected.allowed)]
-    if bundled and 0 < len(others) <= bundled.share * len(objects):
-        yield from _judge_bundled(library, bundled, others, expected.capability)
-    else:  # so many are PyTorch's own, compiled for a list
-        others = []
-    ours = [each for each in objects if each not in others]
-    present = {code for each in ours for code in each.cubins}
-    without = [e for e in ours if e.cubins and expected.wanted.isdisjoint(e.cubins)]
-    found, code = "", sm_code(expected.capability)
-    if is_main and not present & expected.wanted:
-        found = f"device code for {_counts(each.cubins for each in ours) or 'nothing'}"
-    elif without:
-        number = f"{counted(len(without), 'object')} of {product}"
-        codes = _counts(each.cubins for each in without)
-        found = f"{number} without code for {code}, but for {codes}"
-    elif present - expected.allowed:
-        codes = _counts(each.cubins - expected.allowed for each in ours)
-        found = f"device code of {product} for {codes}"
-    if found:
+    title, code, ours = expected.product.title, sm_code(expected.capability), list(objects)
+    if library in _BUNDLED and expected.product is TORCH:
+        name, share, severity = _BUNDLED[library]
+        others = [each for each in objects if _is_bundled(each, expected.allowed)]
+        if 0 < len(others) <= share * len(objects):  # more are PyTorch's own, compiled for a list
+            ours = [each for each in objects if each not in others]
+            yield _judge_bundled(library, name, severity, others, expected.capability)
+    cubins = [each.cubins for each in ours if each.cubins]
+    wrong = [each for each in cubins if not (each & expected.wanted and each <= expected.allowed)]
+    if wrong or (is_main and not cubins):
+        found = f"{counted(len(wrong), 'object')} of {title} for {_counts(wrong) or 'nothing'}"
         yield InspectionFinding("error", library, found, f"{code} and nothing else")
-    for needed in expected.needed if is_main and not without else ():
-        if present.isdisjoint({needed, f"{needed[:-1]}f"}):
+    for needed in expected.needed if is_main and not wrong else ():
+        if not any({needed, f"{needed[:-1]}f"} & each for each in cubins):
             found = f"no {needed} code: FP8 row-wise matrix products fail"
             right = f"{needed} in RowwiseScaledMM.cu, beside {code}"
             fix = 'look for "cmake/Codegen.cmake has no condition" in the log, and build again'
@@ -164,22 +148,16 @@ def _is_bundled(each: DeviceObject, allowed: set[str]) -> bool:
 
 
 def _judge_bundled(
-    library: str, bundled: BundledLibrary, objects: Sequence[DeviceObject], capability: str
-) -> Iterator[InspectionFinding]:
-    """Note the code that was compiled elsewhere; find what does not run on the GPU."""
-    title, codes = bundled.title, _counts(each.cubins for each in objects)
-    yield InspectionFinding("note", library, f"{title} for {codes}")
-    lists = [each for each in objects if any(code[-1].isdigit() for code in each.cubins)]
-    lacking = []
-    for each in lists:
-        code, ptx = (tuple(map(capability_of, codes)) for codes in (each.cubins, each.ptx))
-        if fit(code, ptx, capability) is None:
-            lacking.append(each)
-    if lacking:
-        number, codes = counted(len(lists), "object"), _counts(each.cubins for each in lacking)
-        found, right = f"{len(lacking)} of {number} of {title}", f"code that runs on {capability}"
-        fix = f"{title} fails on this GPU: build it for {capability} as well (cudaCapabilities)"
-        yield InspectionFinding(bundled.severity, library, f"{found} for {codes}", right, fix)
+    library: str, title: str, severity: Severity, objects: list[DeviceObject], capability: str
+) -> InspectionFinding:
+    """Note the code that was compiled elsewhere, or find that it does not run on the GPU."""
+    found = f"{title} for {_counts(each.cubins for each in objects)}"
+    code = tuple({capability_of(name) for each in objects for name in each.cubins})
+    ptx = tuple({capability_of(name) for each in objects for name in each.ptx})
+    if fit(code, ptx, capability):
+        return InspectionFinding("note", library, found)
+    fix = f"{title} fails on this GPU: build it for {capability} as well (cudaCapabilities)"
+    return InspectionFinding(severity, library, found, f"code that runs on {capability}", fix)
 
 
 def _nccl_beside(target: Target) -> list[Path]:

@@ -1,16 +1,17 @@
 """Libraries: the sections of ELF files, and the device code in them.
 
 Anybody may have made them. A file that is no complete library, contradicts itself or exceeds a
-limit raises ToolError with the reason. Time and memory are bounded by the size of the file, not by
-what its headers claim; only headers are read.
+limit raises ToolError with the reason. A file is mapped into memory, so that a wrong place is the
+end of the data, and time and memory are bounded by its size; only headers are read.
 """
 
 from __future__ import annotations
 
-import os
+import mmap
+import struct
 from pathlib import Path
 from struct import Struct as Layout
-from typing import BinaryIO, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -24,8 +25,9 @@ _HEADER: Final = Layout("<18xH20xQ10xHHH")
 _ROW: Final = Layout("<II16xQQ24x")
 _MAGIC: Final = b"\x7fELF\x02\x01"
 _NOBITS: Final = 8
-_MOST_NAMES: Final = 1 << 24
 _LONGEST_NAME: Final = 256
+_MOST_TEXT: Final = 1 << 28
+"""Bytes of a section of texts; the largest of an official wheel has 19 MB (2.11.0)."""
 MACHINES: Final = {"x86_64-linux": 62, "aarch64-linux": 183}
 """e_machine of each platform (System V ABI)."""
 DEVICE_CODE: Final = b".nv_fatbin"
@@ -47,12 +49,21 @@ _MOST_PADDING: Final = 4096
 
 
 class ElfFile(Struct, frozen=True):
-    """A library: its machine, its size, and offset and size of each section in the file."""
+    """A library: its machine, its bytes, and offset and size of each section."""
 
     path: Path
     machine: int
-    size: int
+    data: mmap.mmap
     sections: dict[bytes, tuple[int, int]]
+
+    def texts(self) -> list[bytes]:
+        """Return the names and the texts of a library. Raises ToolError if they are too long."""
+        found = []
+        for at, size in (self.sections.get(name, (0, 0)) for name in (b".dynstr", b".rodata")):
+            if size > _MOST_TEXT:
+                raise ToolError(f"{self.path.name}: more than {_MOST_TEXT >> 20} MiB of text")
+            found.append(self.data[at : at + size])
+        return found
 
 
 class DeviceObject(Struct, frozen=True):
@@ -78,54 +89,48 @@ def read_elf(path: Path) -> ElfFile:
     """
     try:
         with open_regular(path) as file:
-            return _read_headers(path, file, os.fstat(file.fileno()).st_size)
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as fault:
         raise ToolError(fault.strerror or "cannot be read") from None
-
-
-def _read_headers(path: Path, file: BinaryIO, size: int) -> ElfFile:
-    head = file.read(_HEADER.size)
-    if not head.startswith(_MAGIC):
-        raise ToolError("it begins with other bytes" if head else "it is empty")
-    head = head.ljust(_HEADER.size, b"\0")  # where it is cut off, it has no sections
+    except ValueError:
+        raise ToolError("it is empty") from None
+    if data[: len(_MAGIC)] != _MAGIC:
+        raise ToolError("it begins with other bytes")
+    head = data[: _HEADER.size].ljust(_HEADER.size, b"\0")  # where it is cut off: no sections
     machine, place, row_size, count, index = _HEADER.unpack(head)
+    table = data[place : place + count * _ROW.size]
     # No linker makes a library of more than 65,279 sections, whose number is elsewhere.
-    if not count or row_size != _ROW.size or place + count * row_size > size:
+    if index >= count or row_size != _ROW.size or len(table) != count * _ROW.size:
         raise ToolError("its table of sections is missing or cut off")
-    file.seek(place)
-    rows = list(_ROW.iter_unpack(file.read(count * row_size)))
-    held = [(name, at, length) for name, kind, at, length in rows if kind != _NOBITS]
-    needed = max((at + length for _, at, length in held), default=0)
-    if needed > size:
-        raise ToolError(f"{size} bytes of {needed}")
-    _, kind, at, length = rows[index] if index < count else (0, _NOBITS, 0, 0)
-    if kind == _NOBITS or not 0 < length <= _MOST_NAMES:
+    rows = list(_ROW.iter_unpack(table))
+    held = [(name, at, size) for name, kind, at, size in rows if kind != _NOBITS]
+    needed = max((at + size for _, at, size in held), default=0)
+    if needed > len(data):
+        raise ToolError(f"{len(data)} bytes of {needed}")
+    _, kind, names, _ = rows[index]
+    if kind == _NOBITS:
         raise ToolError("its sections have no names")
-    file.seek(at)
-    names = file.read(length)
     sections: dict[bytes, tuple[int, int]] = {}
-    for start, at, length in held:
-        name = names[start : start + _LONGEST_NAME].partition(b"\0")[0]
-        sections.setdefault(name, (at, length))
-    return ElfFile(path, machine, size, sections)
+    for start, at, size in held:
+        name = data[names + start : names + start + _LONGEST_NAME].partition(b"\0")[0]
+        sections.setdefault(name, (at, size))
+    return ElfFile(path, machine, data, sections)
 
 
 def device_objects(elf: ElfFile) -> list[DeviceObject]:
     """Return the device code of a library. Raises ToolError if it is not readable."""
-    at, length = elf.sections.get(DEVICE_CODE, (0, 0))
-    end, left, found = at + length, _MOST_IMAGES, list[DeviceObject]()
+    at, size = elf.sections.get(DEVICE_CODE, (0, 0))
+    end, left, found = at + size, _MOST_IMAGES, list[DeviceObject]()
     damaged = ToolError(f"{elf.path.name}: its device code is damaged")
-    with elf.path.open("rb") as file:
-        while (at := _after_padding(file, at, end)) < end:
-            magic, header, size = _unpacked(_OBJECT, file, at)
-            stop, images = at + header + size, dict[str, int]()
+    try:
+        while (at := _after_padding(elf.data, at, end)) < end:
+            magic, header, size = _OBJECT.unpack_from(elf.data, at)
+            at, stop, images = at + header, at + header + size, dict[str, int]()
             if magic != _OBJECT_MAGIC or header < _OBJECT.size or stop > end:
                 raise damaged
-            at += header
             while at < stop:
-                kind, header, size, number, flags = _unpacked(_IMAGE, file, at)
-                at += header + size
-                left -= 1
+                kind, header, size, number, flags = _IMAGE.unpack_from(elf.data, at)
+                at, left = at + header + size, left - 1
                 if header < _IMAGE.size or at > stop or left < 0:
                     raise damaged
                 suffix = next((letter for bit, letter in _SUFFIXES.items() if flags & bit), "")
@@ -133,15 +138,12 @@ def device_objects(elf: ElfFile) -> list[DeviceObject]:
                     name = f"{_KINDS[kind]}_{number}{suffix}"
                     images[name] = images.get(name, 0) + header + size
             found.append(DeviceObject(images))
+    except struct.error:  # beyond the end of the file
+        raise damaged from None
     return found
 
 
-def _unpacked(layout: Layout, file: BinaryIO, at: int) -> tuple[int, ...]:
-    """Return what is at a place of a file, which ends with zeros."""
-    return layout.unpack(os.pread(file.fileno(), layout.size, at).ljust(layout.size, b"\0"))
-
-
-def _after_padding(file: BinaryIO, at: int, end: int) -> int:
+def _after_padding(data: mmap.mmap, at: int, end: int) -> int:
     """Return where the next object begins: linkers align them with zeros."""
-    zeros = os.pread(file.fileno(), min(_MOST_PADDING, end - at), at)
+    zeros = data[at : min(at + _MOST_PADDING, end)]
     return at + len(zeros) - len(zeros.lstrip(b"\0"))
