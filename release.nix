@@ -1,11 +1,11 @@
 # release.nix
 #
 # All variants and companions as one attribute set, by package name: for Hydra, nix-eval-jobs,
-# nix-fast-build and `nix-build release.nix -A pytorch-python313-cuda13_0-sm120-avx2`.
+# nix-fast-build and `nix-build release.nix -A pytorch-python314-cuda13_2-sm120-avx2`.
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:e94bce1cfaee7ae245f5ae3353088dd2568ab92788d234c16a296b01d0e6d679
+# Digest of this file, with zeros in place of it: sha256:d74b1fbe759050ac4cae22819309968e75bae8ef72202acbd686b892cad93dea
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -16,6 +16,26 @@
 }:
 
 let
+  nixpkgs_cuda13_2-gpu-x86_64-linux = import ./nix/nixpkgs/cuda13_2-gpu-x86_64-linux.nix;
+  nixpkgs_cuda13_2-gpu-x86_64-linux-2 = import ./nix/nixpkgs/cuda13_2-gpu-x86_64-linux-2.nix;
+  nixpkgs_cuda13_2-gpu-x86_64-linux-3 = import ./nix/nixpkgs/cuda13_2-gpu-x86_64-linux-3.nix;
+  nixpkgs_cuda13_2-gpu-x86_64-linux-4 = import ./nix/nixpkgs/cuda13_2-gpu-x86_64-linux-4.nix;
+  nixpkgs_cuda13_2-gpu-x86_64-linux-5 = import ./nix/nixpkgs/cuda13_2-gpu-x86_64-linux-5.nix;
+  nixpkgs_cuda13_2-gpu-x86_64-linux-6 = import ./nix/nixpkgs/cuda13_2-gpu-x86_64-linux-6.nix;
+  nixpkgs_cuda13_2-gpu-x86_64-linux-7 = import ./nix/nixpkgs/cuda13_2-gpu-x86_64-linux-7.nix;
+  nixpkgs_cuda13_2-gpu-x86_64-linux-8 = import ./nix/nixpkgs/cuda13_2-gpu-x86_64-linux-8.nix;
+  nixpkgs_cuda13_2-gpu-aarch64-linux = import ./nix/nixpkgs/cuda13_2-gpu-aarch64-linux.nix;
+  nixpkgs_cuda13_2-gpu-aarch64-linux-2 = import ./nix/nixpkgs/cuda13_2-gpu-aarch64-linux-2.nix;
+  nixpkgs_cuda13_2-gpu-aarch64-linux-3 = import ./nix/nixpkgs/cuda13_2-gpu-aarch64-linux-3.nix;
+  nixpkgs_cuda13_2-gpu-aarch64-linux-4 = import ./nix/nixpkgs/cuda13_2-gpu-aarch64-linux-4.nix;
+  nixpkgs_cuda13_2-gpu-aarch64-linux-5 = import ./nix/nixpkgs/cuda13_2-gpu-aarch64-linux-5.nix;
+  nixpkgs_cuda13_2-gpu-aarch64-linux-6 = import ./nix/nixpkgs/cuda13_2-gpu-aarch64-linux-6.nix;
+  nixpkgs_cuda13_2-gpu-aarch64-linux-7 = import ./nix/nixpkgs/cuda13_2-gpu-aarch64-linux-7.nix;
+  nixpkgs_cuda13_2-gpu-aarch64-linux-8 = import ./nix/nixpkgs/cuda13_2-gpu-aarch64-linux-8.nix;
+  nixpkgs_cuda13_2-gpu-aarch64-linux-9 = import ./nix/nixpkgs/cuda13_2-gpu-aarch64-linux-9.nix;
+  nixpkgs_cuda13_2-gpu-aarch64-linux-10 = import ./nix/nixpkgs/cuda13_2-gpu-aarch64-linux-10.nix;
+  nixpkgs_cuda13_2-cpu-only-x86_64-linux = import ./nix/nixpkgs/cuda13_2-cpu-only-x86_64-linux.nix;
+  nixpkgs_cuda13_2-cpu-only-aarch64-linux = import ./nix/nixpkgs/cuda13_2-cpu-only-aarch64-linux.nix;
   nixpkgs_cuda13_0-gpu-x86_64-linux = import ./nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix;
   nixpkgs_cuda13_0-gpu-x86_64-linux-2 = import ./nix/nixpkgs/cuda13_0-gpu-x86_64-linux-2.nix;
   nixpkgs_cuda13_0-gpu-x86_64-linux-3 = import ./nix/nixpkgs/cuda13_0-gpu-x86_64-linux-3.nix;
@@ -42,6 +62,17 @@ let
   on = of: packages: if platform == null || platform == of then packages else { };
 
   variants = on "aarch64-linux" {
+    "pytorch-python314-cuda13_2-sm121-armv9" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux; };
+    "pytorch-python314-cuda13_2-sm110-armv9" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-2; };
+    "pytorch-python314-cuda13_2-sm103-armv9" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm103-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-3; };
+    "pytorch-python314-cuda13_2-sm100-armv9" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-4; };
+    "pytorch-python314-cuda13_2-sm90-armv9" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-5; };
+    "pytorch-python314-cuda13_2-sm120-armv8_2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-6; };
+    "pytorch-python314-cuda13_2-sm89-armv8_2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm89-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-7; };
+    "pytorch-python314-cuda13_2-sm86-armv8_2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm86-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-8; };
+    "pytorch-python314-cuda13_2-sm80-armv8_2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm80-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-9; };
+    "pytorch-python314-cuda13_2-sm75-armv8_2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm75-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-10; };
+    "pytorch-python314-torch213-cpu-armv8_2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-torch213-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-cpu-only-aarch64-linux; };
     "pytorch-python313-cuda13_0-sm110-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; };
     "pytorch-python313-cuda13_0-sm110-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; };
     "pytorch-python313-cuda13_0-sm121-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
@@ -68,6 +99,15 @@ let
     "pytorch-python313-cuda13_0-sm121-armv9-nightly" = import ./releases/nightly/.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9-nightly.nix { nixpkgs_pinned = nixpkgs_nightly-gpu-aarch64-linux; };
     "pytorch-python313-cuda13_0-sm121-armv9-nightly-wrapper" = import ./releases/nightly/.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9-nightly-wrapper.nix { nixpkgs_pinned = nixpkgs_nightly-gpu-aarch64-linux-2; };
   } // on "x86_64-linux" {
+    "pytorch-python314-cuda13_2-sm120-avx2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux; };
+    "pytorch-python314-cuda13_2-sm103-avx2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm103-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-2; };
+    "pytorch-python314-cuda13_2-sm100-avx2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm100-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-3; };
+    "pytorch-python314-cuda13_2-sm90-avx2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm90-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-4; };
+    "pytorch-python314-cuda13_2-sm89-avx2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm89-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-5; };
+    "pytorch-python314-cuda13_2-sm86-avx2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm86-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-6; };
+    "pytorch-python314-cuda13_2-sm80-avx2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm80-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-7; };
+    "pytorch-python314-cuda13_2-sm75-avx2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm75-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-8; };
+    "pytorch-python314-torch213-cpu-avx2" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-torch213-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-cpu-only-x86_64-linux; };
     "pytorch-python313-cuda13_0-sm120-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
     "pytorch-python313-cuda13_0-sm120-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix { };
     "pytorch-python313-cuda13_0-sm120-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; };
@@ -158,6 +198,28 @@ let
 
   # Packages for the PyTorch of one variant each
   companions = on "aarch64-linux" {
+    "torchvision-python314-cuda13_2-sm121-armv9" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python314-cuda13_2-sm121-armv9"; };
+    "torchaudio-python314-cuda13_2-sm121-armv9" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python314-cuda13_2-sm121-armv9"; };
+    "torchvision-python314-cuda13_2-sm110-armv9" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python314-cuda13_2-sm110-armv9"; };
+    "torchaudio-python314-cuda13_2-sm110-armv9" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python314-cuda13_2-sm110-armv9"; };
+    "torchvision-python314-cuda13_2-sm103-armv9" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm103-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-3; torch_of_variant = torches."pytorch-python314-cuda13_2-sm103-armv9"; };
+    "torchaudio-python314-cuda13_2-sm103-armv9" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm103-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-3; torch_of_variant = torches."pytorch-python314-cuda13_2-sm103-armv9"; };
+    "torchvision-python314-cuda13_2-sm100-armv9" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-4; torch_of_variant = torches."pytorch-python314-cuda13_2-sm100-armv9"; };
+    "torchaudio-python314-cuda13_2-sm100-armv9" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-4; torch_of_variant = torches."pytorch-python314-cuda13_2-sm100-armv9"; };
+    "torchvision-python314-cuda13_2-sm90-armv9" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-5; torch_of_variant = torches."pytorch-python314-cuda13_2-sm90-armv9"; };
+    "torchaudio-python314-cuda13_2-sm90-armv9" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-5; torch_of_variant = torches."pytorch-python314-cuda13_2-sm90-armv9"; };
+    "torchvision-python314-cuda13_2-sm120-armv8_2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-6; torch_of_variant = torches."pytorch-python314-cuda13_2-sm120-armv8_2"; };
+    "torchaudio-python314-cuda13_2-sm120-armv8_2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-6; torch_of_variant = torches."pytorch-python314-cuda13_2-sm120-armv8_2"; };
+    "torchvision-python314-cuda13_2-sm89-armv8_2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm89-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-7; torch_of_variant = torches."pytorch-python314-cuda13_2-sm89-armv8_2"; };
+    "torchaudio-python314-cuda13_2-sm89-armv8_2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm89-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-7; torch_of_variant = torches."pytorch-python314-cuda13_2-sm89-armv8_2"; };
+    "torchvision-python314-cuda13_2-sm86-armv8_2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm86-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-8; torch_of_variant = torches."pytorch-python314-cuda13_2-sm86-armv8_2"; };
+    "torchaudio-python314-cuda13_2-sm86-armv8_2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm86-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-8; torch_of_variant = torches."pytorch-python314-cuda13_2-sm86-armv8_2"; };
+    "torchvision-python314-cuda13_2-sm80-armv8_2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm80-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-9; torch_of_variant = torches."pytorch-python314-cuda13_2-sm80-armv8_2"; };
+    "torchaudio-python314-cuda13_2-sm80-armv8_2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm80-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-9; torch_of_variant = torches."pytorch-python314-cuda13_2-sm80-armv8_2"; };
+    "torchvision-python314-cuda13_2-sm75-armv8_2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm75-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-10; torch_of_variant = torches."pytorch-python314-cuda13_2-sm75-armv8_2"; };
+    "torchaudio-python314-cuda13_2-sm75-armv8_2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm75-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux-10; torch_of_variant = torches."pytorch-python314-cuda13_2-sm75-armv8_2"; };
+    "torchvision-python314-torch213-cpu-armv8_2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-torch213-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-cpu-only-aarch64-linux; torch_of_variant = torches."pytorch-python314-torch213-cpu-armv8_2"; };
+    "torchaudio-python314-torch213-cpu-armv8_2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-torch213-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-cpu-only-aarch64-linux; torch_of_variant = torches."pytorch-python314-torch213-cpu-armv8_2"; };
     "torchvision-python313-cuda13_0-sm110-armv8_2" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm110-armv8_2"; };
     "torchaudio-python313-cuda13_0-sm110-armv8_2" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm110-armv8_2"; };
     "torchvision-python313-cuda13_0-sm110-armv9" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm110-armv9"; };
@@ -205,6 +267,24 @@ let
     "torchvision-python313-torch28-cpu-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-torch28-cpu-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-aarch64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-armv9"; };
     "torchaudio-python313-torch28-cpu-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-torch28-cpu-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-cpu-only-aarch64-linux; torch_of_variant = torches."pytorch-python313-torch28-cpu-armv9"; };
   } // on "x86_64-linux" {
+    "torchvision-python314-cuda13_2-sm120-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python314-cuda13_2-sm120-avx2"; };
+    "torchaudio-python314-cuda13_2-sm120-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python314-cuda13_2-sm120-avx2"; };
+    "torchvision-python314-cuda13_2-sm103-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm103-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-2; torch_of_variant = torches."pytorch-python314-cuda13_2-sm103-avx2"; };
+    "torchaudio-python314-cuda13_2-sm103-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm103-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-2; torch_of_variant = torches."pytorch-python314-cuda13_2-sm103-avx2"; };
+    "torchvision-python314-cuda13_2-sm100-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm100-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-3; torch_of_variant = torches."pytorch-python314-cuda13_2-sm100-avx2"; };
+    "torchaudio-python314-cuda13_2-sm100-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm100-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-3; torch_of_variant = torches."pytorch-python314-cuda13_2-sm100-avx2"; };
+    "torchvision-python314-cuda13_2-sm90-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm90-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-4; torch_of_variant = torches."pytorch-python314-cuda13_2-sm90-avx2"; };
+    "torchaudio-python314-cuda13_2-sm90-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm90-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-4; torch_of_variant = torches."pytorch-python314-cuda13_2-sm90-avx2"; };
+    "torchvision-python314-cuda13_2-sm89-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm89-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-5; torch_of_variant = torches."pytorch-python314-cuda13_2-sm89-avx2"; };
+    "torchaudio-python314-cuda13_2-sm89-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm89-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-5; torch_of_variant = torches."pytorch-python314-cuda13_2-sm89-avx2"; };
+    "torchvision-python314-cuda13_2-sm86-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm86-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-6; torch_of_variant = torches."pytorch-python314-cuda13_2-sm86-avx2"; };
+    "torchaudio-python314-cuda13_2-sm86-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm86-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-6; torch_of_variant = torches."pytorch-python314-cuda13_2-sm86-avx2"; };
+    "torchvision-python314-cuda13_2-sm80-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm80-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-7; torch_of_variant = torches."pytorch-python314-cuda13_2-sm80-avx2"; };
+    "torchaudio-python314-cuda13_2-sm80-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm80-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-7; torch_of_variant = torches."pytorch-python314-cuda13_2-sm80-avx2"; };
+    "torchvision-python314-cuda13_2-sm75-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-cuda13_2-sm75-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-8; torch_of_variant = torches."pytorch-python314-cuda13_2-sm75-avx2"; };
+    "torchaudio-python314-cuda13_2-sm75-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-cuda13_2-sm75-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-x86_64-linux-8; torch_of_variant = torches."pytorch-python314-cuda13_2-sm75-avx2"; };
+    "torchvision-python314-torch213-cpu-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchvision-python314-torch213-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python314-torch213-cpu-avx2"; };
+    "torchaudio-python314-torch213-cpu-avx2" = import ./releases/cuda13_2/companions/.flox/pkgs/torchaudio-python314-torch213-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_2-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python314-torch213-cpu-avx2"; };
     "torchvision-python313-cuda13_0-sm120-avx2" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx2"; };
     "torchaudio-python313-cuda13_0-sm120-avx2" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx2"; };
     "torchvision-python313-cuda13_0-sm120-avx512" = import ./companions/.flox/pkgs/torchvision-python313-cuda13_0-sm120-avx512.nix { torch_of_variant = torches."pytorch-python313-cuda13_0-sm120-avx512"; };

@@ -23,7 +23,7 @@ from unittest import mock
 
 import pytest
 from invoke.program import Program
-from one_release import first_release
+from one_release import one_release, with_releases
 
 from build_pytorch.base import paths
 from build_pytorch.generate import recipes
@@ -103,8 +103,11 @@ OF_ANOTHER_USER = {
 needs_nix = pytest.mark.skipif(NIX is None, reason="Nix is not installed")
 
 
-ONE = first_release(WHOLE)
-"""matrix.toml with its first release only: most tests are about one release."""
+ONE = one_release(WHOLE)
+"""matrix.toml with its release of PyTorch 2.10 only: most tests are about one release."""
+
+OLDER = with_releases(WHOLE, "cuda13_0", "cuda12_8", "nightly")
+"""matrix.toml without the release that has most of its values from another one."""
 
 
 class Project:
@@ -261,7 +264,7 @@ def _compiled_program() -> Path:
 def _pristine(*, is_whole: bool = False) -> Path:
     """A copy of the project without what Git ignores; package and tests are links.
 
-    Unless it is whole, it has the first release only.
+    Unless it is whole, it has that release only.
     """
     folder = Path(tempfile.mkdtemp(prefix="build-pytorch-tests-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -289,13 +292,13 @@ def copied_project(root: Path, *, is_whole: bool = False) -> Project:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """A fresh copy of the project with its first release only."""
+    """A fresh copy of the project with its release of PyTorch 2.10 only."""
     return copied_project(tmp_path / "project")
 
 
 @pytest.fixture(scope="module")
 def still(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A copy of the project with its first release only, which tests of a module only read."""
+    """A copy of the project with its release of PyTorch 2.10 only, which tests only read."""
     return copied_project(tmp_path_factory.mktemp("still") / "project")
 
 
@@ -328,7 +331,7 @@ def legacy(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def matrix() -> Matrix:
-    """The project's own matrix with its first release only."""
+    """The project's own matrix with its release of PyTorch 2.10 only."""
     return matrix_reader.parse(ONE)
 
 

@@ -1,4 +1,4 @@
-"""A matrix with its first release only."""
+"""A matrix with one release only, or with some."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Iterable
 from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader
 
 
-def first_release(text: str) -> str:
-    """A matrix with its first release only, and with what that one names.
+def one_release(text: str, name: str = "cuda13_0") -> str:
+    """A matrix with one release only, and with what that one names.
 
     Groups with a folder of their own are left out: all recipes are in one folder.
     """
-    matrix = matrix_reader.parse(text)
-    first, *others = matrix.releases
-    pin = matrix.releases[first].nixpkgs.pin
-    blocks = re.split(r"(?m)^(?=\[)", text)
+    blocks = re.split(r"(?m)^(?=\[)", with_releases(text, name))
+    return "".join(it for it in blocks if not (".group]]" in it and "\nfolder = " in it))
+
+
+def with_releases(text: str, *names: str) -> str:
+    """A matrix with some of its releases, and with the pins that those name."""
+    releases = matrix_reader.parse(text).releases
+    pins = {releases[name].nixpkgs.pin for name in names}
     rest = []
-    for block in blocks:
+    for block in re.split(r"(?m)^(?=\[)", text):
         found = re.match(r"\[\[?(\w+)(?:\.(\w+))?", block)
         kind, key = found.groups() if found else ("", "")
-        goes = (
-            (kind == "release" and key in others)
-            or (kind == "pin" and key != pin)
-            or (".group]]" in block and "\nfolder = " in block)
-        )
-        rest.append("" if goes else block)
+        if not ((kind == "release" and key not in names) or (kind == "pin" and key not in pins)):
+            rest.append(block)
     return "".join(rest)
 
 

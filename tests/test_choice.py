@@ -377,14 +377,14 @@ haswell | 3.5         | 470.256.02 |      |
 
 # The variant, and why to build it or not.
 BUILDS = """
-zen4    | 12.0        | 580.95.05  |      | cuda13_0/sm120-avx2: 2.10.0; only for size
+zen4    | 12.0        | 580.95.05  |      | cuda13_2/sm120-avx2: 2.13.0; only for size
 zen4    | 8.9         | 550.54.15  |      | cuda12_8/sm89-avx2: no reason: Flox has 2.9.1
 haswell | 6.1         | 535.183.01 |      | cuda12_8/sm61-avx2: no reason: Flox has 2.9.1
 haswell | 7.0         | 535.183.01 |      | cuda12_8/sm70-avx2: no reason: nothing newer than 2.8.0
-haswell | 3.5         | 470.256.02 |      | cuda13_0/cpu-avx2: no reason: PyTorch chooses
-zen4    | 8.6 12.0    | 580.95.05  |      | cuda13_0/sm120-avx2: no reason: no variant has code
-altra   | 8.0         | 580.95.05  |      | cuda13_0/sm80-armv8_2: 2.10.0; only for size
-zen4    |             |            |      | cuda13_0/cpu-avx2: no reason: PyTorch chooses
+haswell | 3.5         | 470.256.02 |      | cuda13_2/cpu-avx2: no reason: PyTorch chooses
+zen4    | 8.6 12.0    | 580.95.05  |      | cuda13_2/sm120-avx2: no reason: no variant has code
+altra   | 8.0         | 580.95.05  |      | cuda13_2/sm80-armv8_2: 2.13.0; only for size
+zen4    |             |            |      | cuda13_2/cpu-avx2: no reason: PyTorch chooses
 nehalem |             |            |      | : no reason: no instruction set
 """.strip().splitlines()
 
@@ -412,19 +412,19 @@ def test_what_runs_besides_uses_the_gpu_too_and_is_not_shown() -> None:
 
 
 def test_lines_for_the_matrix_make_the_variant_that_it_lacks() -> None:
-    choice, _ = first("altra | A100=8.0 | 580.95.05 | ")
-    assert choice.build.lines.startswith("[[release.cuda13_0.group]]")
+    choice, _ = first("haswell | V100=7.0 | 535.183.01 | ")
+    assert choice.build.lines.startswith("[[release.cuda12_8.group]]")
     more = matrix_reader.parse(f"{WHOLE}\n{choice.build.lines}")
-    again = choose(more, machine_of("altra | A100=8.0 | 580.95.05 | |")[0]).build
+    again = choose(more, machine_of("haswell | V100=7.0 | 535.183.01 | |")[0]).build
     assert (again.variant, again.lines) == (choice.build.variant, "")
 
 
 def test_a_variant_that_is_published_is_installed_and_not_built() -> None:
     machine, _ = machine_of("zen4 | RTX 5090=12.0 | 580.95.05 | |")
-    choice = choose(MATRIX, machine, published={"cuda13_0/sm120-avx2": "me"})
-    package = "me/pytorch-python313-cuda13_0-sm120-avx2"
+    choice = choose(MATRIX, machine, published={"cuda13_2/sm120-avx2": "me"})
+    package = "me/pytorch-python314-cuda13_2-sm120-avx2"
     assert [offer.command for offer in choice.now][1] == f"flox install {package}"
-    assert choice.build.says.startswith("no reason: Flox has 2.10.0 for this GPU alone")
+    assert choice.build.says.startswith("no reason: Flox has 2.13.0 for this GPU alone")
 
 
 def test_a_release_that_is_newer_than_all_that_is_ready_is_a_reason_to_build() -> None:

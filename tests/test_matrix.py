@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-from conftest import ONE, PROJECT, WHOLE
+from conftest import OLDER, ONE, PROJECT, WHOLE
 
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import matrix_reference
@@ -56,13 +56,13 @@ def refusal(text: str) -> list[str]:
     return re.split(r"\n(?! )", str(caught.value))
 
 
-def error_of(*edits: tuple[str, str], text: str = WHOLE) -> str:
+def error_of(*edits: tuple[str, str], text: str = OLDER) -> str:
     """The message after edits of matrix.toml, which must be one line."""
     (line,) = refusal(edited(*edits, text=text))
     return line
 
 
-def header_of(fragment: str, text: str = WHOLE) -> int:
+def header_of(fragment: str, text: str = OLDER) -> int:
     """The line of the table that has a fragment."""
     before = text[: text.index(fragment)]
     return max((n for n, line in enumerate(before.split("\n"), 1) if line[:1] == "["), default=1)
@@ -396,7 +396,7 @@ def values(node: Any, trail: Trail = ()) -> Iterator[Trail]:
             yield from values(value, (*trail, key))
 
 
-@pytest.mark.parametrize("text", [WHOLE, (PROJECT / "examples/newest/matrix.toml").read_text()])
+@pytest.mark.parametrize("text", [WHOLE, (PROJECT / "examples/all-lines/matrix.toml").read_text()])
 def test_each_value_is_found_on_the_line_of_its_table(text: str) -> None:
     lines = text.split("\n")
     for trail in values(tomllib.loads(text)):
@@ -440,8 +440,8 @@ LAST = -1  #: the line after the last one
 )
 def test_broken_toml_is_one_line_with_what_to_do(new: str, line: int, says: str) -> None:
     message = error_of(('owner = "pytorch"', new))
-    first = WHOLE[: WHOLE.index('owner = "pytorch"')].count("\n") + 1
-    number = WHOLE.count("\n") + 1 if line == LAST else first + line
+    first = OLDER[: OLDER.index('owner = "pytorch"')].count("\n") + 1
+    number = OLDER.count("\n") + 1 if line == LAST else first + line
     assert message.startswith(f"matrix.toml:{number}: not valid TOML: ")
     assert says in message
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import ONE, PROJECT, WHOLE, needs_nix, write_recipes
 from msgspec import structs
 from mutations import GPU, MATRIX, MUTATIONS, SMALL
-from one_release import first_release
+from one_release import one_release
 
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
@@ -44,7 +44,7 @@ folder = "cuda-packages"
     text = re.sub(r'(?m)^cpu = \["avx2", .*', 'cpu = ["avx2"]', text)
     text = re.sub(r'\[\[release\.cuda13_0\.group\]\]\ntitle = "GPU ARM"\n(.+\n)+', "", text)
     text = text.replace('title = "CPU-only"', 'title = "CPU-only"\nblas = "mkl"', 1)
-    return first_release(re.sub(r"\[\[release\.cuda13_0\.cleanup\]\]\n(.+\n)+", "", text))
+    return one_release(re.sub(r"\[\[release\.cuda13_0\.cleanup\]\]\n(.+\n)+", "", text))
 
 
 class Checkout:

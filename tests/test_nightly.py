@@ -80,7 +80,7 @@ def test_every_release_is_preferred_to_a_nightly(whole_matrix: Matrix) -> None:
     )
     spark = saved_machines.load(PROJECT / "tests/machines/dgx-spark.json")
     for matrix in (whole_matrix, newer):
-        assert choose(matrix, spark).build.variant == "cuda13_0/sm121-armv9"
+        assert choose(matrix, spark).build.variant == "cuda13_2/sm121-armv9"
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def test_the_screen_answers_in_a_few_lines(whole: Project) -> None:
         "Now    pip install torch==2.15.0   CUDA 13.2, code for 12.0",
         "  or   flox install flox/pytorch-python313-cuda12_9-sm120-avx2",
         "       2.9.1; CUDA 12.9, for this GPU alone; unconfirmed",
-        "Build  invoke build cuda13_0/sm120-avx2",
-        "       2.10.0; only for size (libtorch_cuda 192 MB, not 903) or one CUDA in Nix",
+        "Build  invoke build cuda13_2/sm120-avx2",
+        "       2.13.0; only for size (libtorch_cuda 192 MB, not 903) or one CUDA in Nix",
         "`-v` says what else runs, and why the rest does not",
     ]
 
@@ -60,8 +60,8 @@ def test_the_first_screen_has_at_most_12_lines(capsys: pytest.CaptureFixture[str
 
 # words | exit code | what is said
 SAID = """
---machine t4-cascade-lake -v    | 0 | To have cuda13_0/sm75-avx2, append to matrix.toml
---machine t4-cascade-lake -v    | 0 | gpu = ["sm75"]
+--machine v100-broadwell -v     | 0 | To have cuda12_8/sm70-avx2, append to matrix.toml
+--machine v100-broadwell -v     | 0 | gpu = ["sm70"]
 --machine v100-broadwell -v     | 0 | release cuda13_0: CUDA 13.0 does not compile for 7.0
 --machine rtx4090-driver-550 -v | 0 | Driver driver 580.65.06 or newer runs `pip install
 --machine rtx5090-zen4 -v       | 0 | check flox install

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from conftest import OLDER as SHORT
 from conftest import PROJECT, needs_nix, write_recipes
-from conftest import WHOLE as SHORT
 from msgspec import structs
 from one_release import written_out
 
@@ -282,11 +282,11 @@ def test_arrays_are_replaced_not_added() -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ('like = "x"', 'release.x.like: found "x"; allowed: the key of a release above it'),
-        ('like = "cuda12"', 'release above it; did you mean "cuda12_8"?'),
+        ('like = "x"', 'release.x.like: found "x"; allowed: the key of another release'),
+        ('like = "cuda12"', 'in no circle; did you mean "cuda12_8"?'),
         (
-            'like = "y"\n[release.y]\nlike = "cuda12_8"',
-            'release.x.like: found "y"; allowed: the key',
+            'like = "y"\n[release.y]\nlike = "x"',
+            'release.x.like: found "y"; allowed: the key of another release, in no circle\n',
         ),
         ('like = "a\\nb"', r'release.x.like: found "a\nb"; allowed: the key of a'),
         ('like = ["y"]', 'release.x.like: found ["y"]; allowed: a-z, 0-9 and _'),

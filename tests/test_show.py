@@ -94,8 +94,8 @@ def test_the_last_build_and_its_log_are_named(project: Project) -> None:
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["sm90-*"], "packages; name one of them: cuda13_0/sm90-avx2"),
-        (["sm90-avx2"], '"sm90-avx2" is ambiguous: cuda13_0/sm90-avx2, cuda12_8/sm90-avx2'),
+        (["sm90-*"], "packages; name one of them: cuda13_2/sm90-avx2"),
+        (["sm90-avx2"], '"sm90-avx2" is ambiguous: cuda13_2/sm90-avx2, cuda13_0/sm90-avx2'),
         (["sm9-avx2"], 'no package matches "sm9-avx2"; did you mean'),
         (["sm70-avx2"], 'no package matches "sm70-avx2"'),
     ],

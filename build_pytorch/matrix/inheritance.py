@@ -28,23 +28,23 @@ def complete(raw: dict[str, Any]) -> Iterator[Fault]:
     releases = raw.get("release")
     if not isinstance(releases, dict):
         return
-    above: dict[str, Any] = {}
-    for name, own in releases.items():
-        if not isinstance(own, dict):
-            continue
-        other = own.get("like")
-        if not isinstance(other, str):
-            above[name] = own
-        elif other in above:
-            base = {key: value for key, value in above[other].items() if key not in _OWN}
-            above[name] = _merged(base, own)
-        else:
-            hint = near_miss(other, above)
-            yield (
-                ("release", name, "like"),
-                f"{wrong(quoted(other), 'the key of a release above it')}{hint}",
-            )
-    releases |= {name: _with_versions(name, release) for name, release in above.items()}
+    waiting = {name: own for name, own in releases.items() if isinstance(own, dict)}
+    done: dict[str | None, dict[str, Any]] = {None: {}}
+    while ready := [name for name, own in waiting.items() if _like(own) in done]:
+        for name in ready:
+            own = waiting.pop(name)
+            base = {key: it for key, it in done[_like(own)].items() if key not in _OWN}
+            done[name] = _merged(base, own)
+    for name, own in waiting.items():  # an unknown one, or a circle
+        found = wrong(quoted(own["like"]), "the key of another release, in no circle")
+        yield ("release", name, "like"), f"{found}{near_miss(own['like'], filter(None, done))}"
+    releases |= {name: _with_versions(name, own) for name, own in done.items() if name}
+
+
+def _like(release: dict[str, Any]) -> str | None:
+    """Return the release whose values this one has; a value of a wrong type is none."""
+    other = release.get("like")
+    return other if isinstance(other, str) else None
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

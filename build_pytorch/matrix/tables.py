@@ -391,7 +391,7 @@ class Release(TomlTable, frozen=True, kw_only=True):
     its versions.
     """
 
-    like: ft.Key | None = None  #: release above, for values that it lacks; not notes, cleanup
+    like: ft.Key | None = None  #: other release, for values that it lacks; not notes, cleanup
     folder: ft.Folder  #: folder of the recipes; Flox takes every .nix file below it
     catalog: ft.Key = "main"  #: package names are unique among the releases with one value
     notes: ft.DocPath | None = None  #: build notes; the page of the release links them

@@ -1,0 +1,13 @@
+# torchaudio-python314-cuda13_2-sm75-armv8_2
+# TorchAudio 2.11.0 for the PyTorch 2.13.0 of pytorch-python314-cuda13_2-sm75-armv8_2.
+# A stub: nix/companion.nix makes the package from these values.
+# Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase3`.
+# Digest of this file, with zeros in place of it: sha256:07e514ce21dc271815b27b8d1078eccc23cfc558e8725fba6c65d98c996e1772
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../../../nix/nixpkgs/cuda13_2-gpu-aarch64-linux-10.nix, torch_of_variant ? null }:
+import ../../../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
+  variant = ../../../.flox/pkgs/pytorch-python314-cuda13_2-sm75-armv8_2.nix;
+  package = nixpkgs_pinned.python3Packages.torchaudio;
+  pname = "torchaudio-python314-cuda13_2-sm75-armv8_2";
+  title = "TorchAudio"; version = "2.11.0";
+  maxJobs = 32; cpuFlags = [ "-march=armv8.2-a+fp16+dotprod" ];
+}

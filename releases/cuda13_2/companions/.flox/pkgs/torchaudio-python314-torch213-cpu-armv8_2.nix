@@ -1,0 +1,13 @@
+# torchaudio-python314-torch213-cpu-armv8_2
+# TorchAudio 2.11.0 for the PyTorch 2.13.0 of pytorch-python314-torch213-cpu-armv8_2.
+# A stub: nix/companion.nix makes the package from these values.
+# Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase4`.
+# Digest of this file, with zeros in place of it: sha256:e8fb35a6986371ce12f4ef1824f6a81ccc6c50718ba9527c16a7fca5359f76e4
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../../../nix/nixpkgs/cuda13_2-cpu-only-aarch64-linux.nix, torch_of_variant ? null }:
+import ../../../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
+  variant = ../../../.flox/pkgs/pytorch-python314-torch213-cpu-armv8_2.nix;
+  package = nixpkgs_pinned.python3Packages.torchaudio;
+  pname = "torchaudio-python314-torch213-cpu-armv8_2";
+  title = "TorchAudio"; version = "2.11.0";
+  maxJobs = 32; cpuFlags = [ "-march=armv8.2-a+fp16+dotprod" ];
+}
