@@ -149,7 +149,7 @@ def measured(
         return msgspec.convert(facts, ProcessReport)
 
     clock = lambda: float(len(called))  # noqa: E731
-    result = measure(BUILDS, Setting("cpu", 1), run, over_after, clock)
+    result = measure(BUILDS, ("cpu", 1), over_after, run, clock)
     return result, "".join(called)
 
 
@@ -335,7 +335,7 @@ def test_the_workloads_need_setuptools_as_the_timer_of_torch_does(tmp_path: Path
     build = ComparedBuild(label="A", python=Path(sys.executable), env={"PYTHONPATH": str(tmp_path)})
     why = "A: Python ended with exit code 1: .*No module named 'a_module_that_is_missing'"
     with pytest.raises(BuildPytorchError, match=why):
-        run_process(build, Setting("cpu", 1))
+        run_process(build, ("cpu", 1))
 
 
 def test_the_wheel_that_is_like_a_torch_has_its_version_and_cuda() -> None:

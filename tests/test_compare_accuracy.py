@@ -132,11 +132,11 @@ def compared(a: ComparedBuild, b: ComparedBuild, threads: int, rounds: int) -> M
         started += 1
         env = dict(build.env)
         if halved := env.pop("HALVED", None):  # as a wrapper of Python would do
-            setting = Setting("cpu", int(halved))
+            setting = ("cpu", int(halved))
         changed = ComparedBuild(label=build.label, python=build.python, env=env)
         return run_process(changed, setting, "softmax", "FFT")
 
-    return measure((a, b), Setting("cpu", threads), run, 2 * rounds, lambda: float(started))
+    return measure((a, b), ("cpu", threads), 2 * rounds, run, lambda: float(started))
 
 
 def verdicts(found: MeasuredSetting) -> list[Verdict]:

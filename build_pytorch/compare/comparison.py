@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from build_pytorch.compare.builds import ComparedBuild, ComparedTorch, Say, find_build
-from build_pytorch.compare.measurement import MeasuredSetting, Setting, measure, run_process
+from build_pytorch.compare.measurement import MeasuredSetting, measure
 from build_pytorch.hardware import detect
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.results import evidence
@@ -51,13 +51,13 @@ def compare(  # noqa: PLR0913 - the options of the command
     machine = detect.this_machine()
     a, a_torch = find_build(matrix, names[0], None, say)
     b, b_torch = find_build(matrix, names[1], a_torch, say)
-    settings = [Setting("cpu", number) for number in threads or dict.fromkeys((1, cores))]
+    settings = [("cpu", number) for number in threads or dict.fromkeys((1, cores))]
     if device not in {"", "cpu"}:
-        settings = [Setting(device, 0)]
+        settings = [(device, 0)]
     elif not device and a_torch.cuda and b_torch.cuda and machine.gpus:
-        settings.append(Setting("0", 0))
+        settings.append(("0", 0))
     share = minutes * 60 / len(settings)
-    found = [measure((a, b), setting, run_process, share) for setting in settings]
+    found = [measure((a, b), setting, share) for setting in settings]
     cpu = machine.cpu.model or "unknown CPU"
     facts = ComparedFacts(
         against=b.label,

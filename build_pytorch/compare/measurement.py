@@ -10,7 +10,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
@@ -30,6 +30,8 @@ Seconds = dict[str, Annotated[float, Meta(gt=0, le=1e6)]]
 """Seconds of one call by workload, as one process measured them."""
 Round = tuple[Seconds, Seconds]
 """What a process of A and a process of B measured."""
+Setting = tuple[str, int]
+"""Where processes run, `cpu` or the number of a GPU, and with how many threads (0: any)."""
 
 
 class ProcessReport(Struct, frozen=True, kw_only=True):
@@ -40,18 +42,6 @@ class ProcessReport(Struct, frozen=True, kw_only=True):
     asked: str  #: OMP_NUM_THREADS in the process
     seconds: Seconds
     errors: dict[str, str]
-
-
-class Setting(NamedTuple):
-    """Where processes run, `cpu` or the number of a GPU, and with how many threads (0: any)."""
-
-    device: str
-    threads: int
-
-    @property
-    def title(self) -> str:
-        """The setting in words."""
-        return counted(self.threads, "thread") if self.threads else f"GPU {self.device}"
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
@@ -82,28 +72,30 @@ class MeasuredSetting(Struct, frozen=True, kw_only=True):
 
 def run_process(build: ComparedBuild, setting: Setting, *names: str) -> ProcessReport:
     """Run the workloads once in a build. Raises BuildPytorchError with the reason if it fails."""
-    names_of_threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    threads = dict.fromkeys(names_of_threads, str(setting.threads)) if setting.threads else {}
-    return answer_of(build, [workloads.__file__, setting.device, *names], threads, ProcessReport)
+    device, threads = setting
+    variables = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    env = dict.fromkeys(variables, str(threads)) if threads else {}
+    return answer_of(build, [workloads.__file__, device, *names], env, ProcessReport)
 
 
 def measure(
     builds: Sequence[ComparedBuild],
     setting: Setting,
-    run: Callable[[ComparedBuild, Setting], ProcessReport],
     seconds: float,
+    run: Callable[[ComparedBuild, Setting], ProcessReport] = run_process,
     clock: Callable[[], float] = time.monotonic,
 ) -> MeasuredSetting:
     """Run rounds until all intervals are narrow or the seconds are over, but at least ROUNDS.
 
     Raises BuildPytorchError where no workload ran in both builds.
     """
-    rounds: list[Round] = []
+    (device, threads), rounds = setting, list[Round]()
+    title = counted(threads, "thread") if threads else f"GPU {device}"
     errors: tuple[dict[str, str], ...] = ({}, {})
     is_narrow, end = False, clock() + seconds
-    with waiting(setting.title) as line:
+    with waiting(title) as line:
         while len(rounds) < ROUNDS or not (is_narrow or clock() >= end):
-            line.update(f"{setting.title}, round {len(rounds) + 1}")
+            line.update(f"{title}, round {len(rounds) + 1}")
             order = (0, 1) if len(rounds) % 2 == 0 else (1, 0)
             reports = {side: run(builds[side], setting) for side in order}
             rounds.append((reports[0].seconds, reports[1].seconds))
@@ -115,8 +107,8 @@ def measure(
     verdict, reasons = mean.verdict, [f"{mean.verdict}, {mean}"]
     for side, name in ((1, "B"), (0, "A")):
         report, worse = reports[side], Verdict.NOISY if side else Verdict.SLOWER
-        if setting.threads not in {0, report.threads}:
-            ran = f"{counted(report.threads, 'thread')} where {setting.threads} were asked"
+        if threads not in {0, report.threads}:
+            ran = f"{counted(report.threads, 'thread')} where {threads} were asked"
             why = f"OMP_NUM_THREADS is {report.asked or 'not set'} in its process"
             reasons.append(f"{name} ran with {ran}: {why}")
             verdict = worse
@@ -125,7 +117,7 @@ def measure(
             verdict = verdict if side else worse
     sides = list(zip(*rounds, strict=True))
     return MeasuredSetting(
-        title=setting.title,
+        title=title,
         gpu=reports[0].gpu,
         verdict=verdict,
         reasons=tuple(reasons),

@@ -88,7 +88,7 @@ def check_device_code(target: Target, figures: dict[str, Any]) -> Iterator[Inspe
         objects, sizes = device_objects(elf), Counter[str]()
         for each in objects:
             sizes.update(each.images)
-        sizes["host"] = len(elf.data) - sizes.total()
+        sizes["host"] = elf.size - sizes.total()
         by_name = sorted(sizes.items(), key=lambda item: (len(item[0]), item))
         figures["sizes"][path.name] = dict(by_name)
         if objects and path.parent == target.folder:

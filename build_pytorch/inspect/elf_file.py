@@ -1,17 +1,16 @@
 """Libraries: the sections of ELF files, and the device code in them.
 
 Anybody may have made them. A file that is no complete library, contradicts itself or exceeds a
-limit raises ToolError with the reason. A file is mapped into memory, so that a wrong place is the
-end of the data, and time and memory are bounded by its size; only headers are read.
+limit raises ToolError with the reason. Time and memory are bounded by the size of the file, not by
+what its headers claim. Only headers are read, and no file is mapped: that would count as memory.
 """
 
 from __future__ import annotations
 
-import mmap
-import struct
+import os
 from pathlib import Path
 from struct import Struct as Layout
-from typing import Final
+from typing import BinaryIO, Final
 
 from msgspec import Struct
 
@@ -26,6 +25,7 @@ _ROW: Final = Layout("<II16xQQ24x")
 _MAGIC: Final = b"\x7fELF\x02\x01"
 _NOBITS: Final = 8
 _LONGEST_NAME: Final = 256
+_BEYOND: Final = 1 << 60  #: an offset that no file has
 _MOST_TEXT: Final = 1 << 28
 """Bytes of a section of texts; the largest of an official wheel has 19 MB (2.11.0)."""
 MACHINES: Final = {"x86_64-linux": 62, "aarch64-linux": 183}
@@ -49,21 +49,20 @@ _MOST_PADDING: Final = 4096
 
 
 class ElfFile(Struct, frozen=True):
-    """A library: its machine, its bytes, and offset and size of each section."""
+    """A library: its machine, its size, and offset and size of each section in the file."""
 
     path: Path
     machine: int
-    data: mmap.mmap
+    size: int
     sections: dict[bytes, tuple[int, int]]
 
     def texts(self) -> list[bytes]:
         """Return the names and the texts of a library. Raises ToolError if they are too long."""
-        found = []
-        for at, size in (self.sections.get(name, (0, 0)) for name in (b".dynstr", b".rodata")):
-            if size > _MOST_TEXT:
-                raise ToolError(f"{self.path.name}: more than {_MOST_TEXT >> 20} MiB of text")
-            found.append(self.data[at : at + size])
-        return found
+        places = [self.sections.get(name, (0, 0)) for name in (b".dynstr", b".rodata")]
+        if max(size for _, size in places) > _MOST_TEXT:
+            raise ToolError(f"{self.path.name}: more than {_MOST_TEXT >> 20} MiB of text")
+        with self.path.open("rb") as file:
+            return [_read(file, *place) for place in places]
 
 
 class DeviceObject(Struct, frozen=True):
@@ -89,32 +88,33 @@ def read_elf(path: Path) -> ElfFile:
     """
     try:
         with open_regular(path) as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return _read_headers(path, file, os.fstat(file.fileno()).st_size)
     except OSError as fault:
         raise ToolError(fault.strerror or "cannot be read") from None
-    except ValueError:
-        raise ToolError("it is empty") from None
-    if data[: len(_MAGIC)] != _MAGIC:
-        raise ToolError("it begins with other bytes")
-    head = data[: _HEADER.size].ljust(_HEADER.size, b"\0")  # where it is cut off: no sections
-    machine, place, row_size, count, index = _HEADER.unpack(head)
-    table = data[place : place + count * _ROW.size]
+
+
+def _read_headers(path: Path, file: BinaryIO, size: int) -> ElfFile:
+    head = _read(file, 0, len(_MAGIC))
+    if head != _MAGIC:
+        raise ToolError("it begins with other bytes" if head else "it is empty")
+    machine, place, row_size, count, index = _unpacked(_HEADER, file, 0)
+    table = _read(file, place, count * _ROW.size)
     # No linker makes a library of more than 65,279 sections, whose number is elsewhere.
     if index >= count or row_size != _ROW.size or len(table) != count * _ROW.size:
         raise ToolError("its table of sections is missing or cut off")
     rows = list(_ROW.iter_unpack(table))
-    held = [(name, at, size) for name, kind, at, size in rows if kind != _NOBITS]
-    needed = max((at + size for _, at, size in held), default=0)
-    if needed > len(data):
-        raise ToolError(f"{len(data)} bytes of {needed}")
+    held = [(name, at, length) for name, kind, at, length in rows if kind != _NOBITS]
+    needed = max((at + length for _, at, length in held), default=0)
+    if needed > size:
+        raise ToolError(f"{size} bytes of {needed}")
     _, kind, names, _ = rows[index]
     if kind == _NOBITS:
         raise ToolError("its sections have no names")
     sections: dict[bytes, tuple[int, int]] = {}
-    for start, at, size in held:
-        name = data[names + start : names + start + _LONGEST_NAME].partition(b"\0")[0]
-        sections.setdefault(name, (at, size))
-    return ElfFile(path, machine, data, sections)
+    for start, at, length in held:
+        name = _read(file, names + start, _LONGEST_NAME).partition(b"\0")[0]
+        sections.setdefault(name, (at, length))
+    return ElfFile(path, machine, size, sections)
 
 
 def device_objects(elf: ElfFile) -> list[DeviceObject]:
@@ -122,14 +122,14 @@ def device_objects(elf: ElfFile) -> list[DeviceObject]:
     at, size = elf.sections.get(DEVICE_CODE, (0, 0))
     end, left, found = at + size, _MOST_IMAGES, list[DeviceObject]()
     damaged = ToolError(f"{elf.path.name}: its device code is damaged")
-    try:
-        while (at := _after_padding(elf.data, at, end)) < end:
-            magic, header, size = _OBJECT.unpack_from(elf.data, at)
+    with elf.path.open("rb") as file:
+        while (at := _after_padding(file, at, end)) < end:
+            magic, header, size = _unpacked(_OBJECT, file, at)
             at, stop, images = at + header, at + header + size, dict[str, int]()
             if magic != _OBJECT_MAGIC or header < _OBJECT.size or stop > end:
                 raise damaged
             while at < stop:
-                kind, header, size, number, flags = _IMAGE.unpack_from(elf.data, at)
+                kind, header, size, number, flags = _unpacked(_IMAGE, file, at)
                 at, left = at + header + size, left - 1
                 if header < _IMAGE.size or at > stop or left < 0:
                     raise damaged
@@ -138,12 +138,20 @@ def device_objects(elf: ElfFile) -> list[DeviceObject]:
                     name = f"{_KINDS[kind]}_{number}{suffix}"
                     images[name] = images.get(name, 0) + header + size
             found.append(DeviceObject(images))
-    except struct.error:  # beyond the end of the file
-        raise damaged from None
     return found
 
 
-def _after_padding(data: mmap.mmap, at: int, end: int) -> int:
+def _after_padding(file: BinaryIO, at: int, end: int) -> int:
     """Return where the next object begins: linkers align them with zeros."""
-    zeros = data[at : min(at + _MOST_PADDING, end)]
+    zeros = _read(file, at, min(_MOST_PADDING, end - at))
     return at + len(zeros) - len(zeros.lstrip(b"\0"))
+
+
+def _unpacked(layout: Layout, file: BinaryIO, at: int) -> tuple[int, ...]:
+    """Return the fields that are at a place of a file, which ends with zeros."""
+    return layout.unpack(_read(file, at, layout.size).ljust(layout.size, b"\0"))
+
+
+def _read(file: BinaryIO, at: int, size: int) -> bytes:
+    """Return what is at a place of a file; beyond its end there is nothing."""
+    return os.pread(file.fileno(), size, min(at, _BEYOND))
