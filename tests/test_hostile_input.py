@@ -143,7 +143,7 @@ def result_of(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except BuildPytorchError as error:
-        lines = error.lines
+        lines = str(error).split("\n")
     assert all(visible(line).isprintable() for line in lines), lines
     return None
 

@@ -52,8 +52,8 @@ def test_a_failed_program_is_an_error_with_its_command_and_its_last_20_lines() -
     first, *lines = str(caught.value).splitlines()
     assert first.startswith("bash -c 'seq 1 30")
     assert first.endswith("exit 7': exit code 7")
-    expected = [str(number) for number in range(13, 31)]
-    assert lines == [*expected, r"a\x1b]0;title\x07", "\ufffdb"]
+    expected = [f"  {number}" for number in range(13, 31)]
+    assert lines == [*expected, r"  a\x1b]0;title\x07", "  \ufffdb"]
 
 
 def test_a_program_that_cannot_be_run_is_an_error_with_a_way_to_install_it(

@@ -47,26 +47,15 @@ def exit_code_of(outcomes: Iterable[str]) -> int:
 
 
 class BuildPytorchError(Exception):
-    """Root of expected errors: the text is what is wrong, where, and what to do."""
+    """Root of expected errors: the text is what is wrong, where, and what to do.
+
+    A line that is indented has details of the one before, any other is an error of its own.
+    """
 
     exit_code = EXIT_BAD_INPUT
 
-    @property
-    def lines(self) -> list[str]:
-        """The errors: one, whose further lines are details."""
-        return [str(self)]
 
-
-class DocumentError(BuildPytorchError):
-    """A document does not have the form that it should: one error in each line."""
-
-    @property
-    def lines(self) -> list[str]:
-        """The errors, one for each wrong value."""
-        return str(self).split("\n")
-
-
-class MatrixError(DocumentError):
+class MatrixError(BuildPytorchError):
     """matrix.toml is unreadable or invalid."""
 
 

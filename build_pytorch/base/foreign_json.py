@@ -15,22 +15,21 @@ _MAX_DEPTH: Final = 64
 """Below Python's recursion limit with the depth of every library that walks through a document."""
 
 
-def decode(data: bytes | str, *, max_bytes: int = MAX_BYTES) -> Any:  # noqa: ANN401 - JSON
+def decode(data: bytes | str) -> Any:  # noqa: ANN401 - JSON
     """Return a JSON document. Raises ValueError with the reason in one line, whatever the input."""
-    if len(data) > max_bytes:
-        raise ValueError(f"larger than {max_bytes >> 10} KiB")
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"larger than {MAX_BYTES >> 10} KiB")
     try:
         document = msgspec.json.decode(data)
+        _limit_depth(document, _MAX_DEPTH)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    level = [document]
-    for _ in range(_MAX_DEPTH):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    if any(isinstance(value, dict | list) for value in level):
-        raise ValueError("nested too deeply")
     return document
+
+
+def _limit_depth(value: object, most: int) -> None:
+    if isinstance(value, dict | list):
+        if not most:
+            raise RecursionError
+        for inner in value.values() if isinstance(value, dict) else value:
+            _limit_depth(inner, most - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 from typing import Final
@@ -24,14 +23,7 @@ OWN_FOLDERS: Final = frozenset({"docs", "templates", "tests", "build_pytorch", "
 """Folders below the root in which no recipe is."""
 
 README: Final = "README.md"
-ARCHITECTURE_DOC: Final = "docs/explanation/architecture.md"
-CHECKS_DOC: Final = "docs/reference/checks.md"
-CHOOSING_DOC: Final = "docs/reference/choosing.md"
-COMMANDS_DOC: Final = "docs/reference/commands.md"
-MATRIX_DOC: Final = "docs/reference/matrix.md"
 SCHEMA: Final = "build_pytorch/matrix/matrix.schema.json"
-RELEASES_DOC: Final = "docs/reference/releases.md"
-WHEELS_DOC: Final = "docs/reference/wheels.md"
 RELEASE: Final = "release.nix"
 COMPANION_FUNCTION: Final = "nix/companion.nix"  #: makes a companion from values in its recipe
 NIXPKGS_IMPORTS: Final = "nix/nixpkgs"  #: imports of nixpkgs, generated, and nothing else
@@ -39,28 +31,12 @@ COMPILER_CACHE: Final = "nix/compiler_cache.sh"  #: functions of Bash that recip
 PAGE: Final = "docs/site/index.html"  #: names the build for a machine
 
 
-def is_checkout(root: Path) -> bool:
-    """Return whether a folder is a checkout that commands may work on."""
-    return (root / MATRIX).exists() or (root / ".flox").exists()
-
-
 def is_clone(root: Path) -> bool:
     """Return whether a folder is a clone of this repository: it has Invoke's tasks."""
     return (root / "tasks.py").exists()
 
 
-def project_of(folder: Path) -> Path:
-    """Return the folder at or above `folder` that has a matrix.toml; `folder` if there is none."""
-    above = (folder, *folder.parents)
-    return next((place for place in above if (place / MATRIX).exists()), folder)
-
-
 def in_use(root: Path, name: str) -> Path:
-    """Return a file or folder of a checkout, or that of this package if it has none.
-
-    Raises NotADirectoryError if the root is no folder.
-    """
-    if not root.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(root))
+    """Return a file or folder of a checkout, or that of this package if it has none."""
     own = root / name
     return own if os.path.lexists(own) else SHIPPED / name

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -249,7 +250,8 @@ def capture(
     """Run a program. Raises ToolError if it is missing, or if it fails and `check` is set."""
     result = start(argv, cwd=cwd, env=env).finish()
     if check and result.code:
-        raise ToolError(f"{shlex.join(argv)}: exit code {result.code}\n{result.tail}".rstrip())
+        said = textwrap.indent(result.tail, "  ")
+        raise ToolError(f"{shlex.join(argv)}: exit code {result.code}\n{said}".rstrip())
     return result
 
 

@@ -1,10 +1,10 @@
-"""Dotted versions: their order, and the spellings that names and compilers use."""
+"""Dotted versions: their order, and the spellings that names use."""
 
 from __future__ import annotations
 
 import functools
-import operator
 import re
+from operator import eq, ge, gt, le, lt
 from typing import Final
 
 from packaging.specifiers import SpecifierSet
@@ -13,33 +13,17 @@ from packaging.version import InvalidVersion, Version
 NEWEST: Final = "newest"
 """In place of a version or a revision: the newest one."""
 
-_COMPARISONS: Final = {
-    "==": operator.eq,
-    "<=": operator.le,
-    ">=": operator.ge,
-    "<": operator.lt,
-    ">": operator.gt,
-}
+_COMPARISONS: Final = {"==": eq, "<=": le, ">=": ge, "<": lt, ">": gt}
 
 
-def digits(version: str) -> str:
-    """Return a version without its dots: such as `120` for `12.0`."""
-    return version.replace(".", "")
-
-
-def underscored(version: str) -> str:
-    """Return a version with underscores for dots: such as `12_9` for `12.9`."""
-    return version.replace(".", "_")
+def digits(version: str, separator: str = "") -> str:
+    """Return a version without its dots: `120` for `12.0`, or `12_0` with a separator."""
+    return version.replace(".", separator)
 
 
 def minor_version(version: str) -> str:
     """Return the major and minor number: such as `2.9` for `2.9.1`."""
     return ".".join(version.split(".")[:2])
-
-
-def plain_capability(capability: str) -> str:
-    """Return the compute capability of the GPU itself: such as `12.1` for code for `12.1a`."""
-    return capability.rstrip("af")
 
 
 def is_revision(text: str) -> bool:

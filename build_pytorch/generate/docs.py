@@ -29,7 +29,7 @@ _REGION: Final = re.compile(
 )
 _OF_PROJECT: Final = frozenset({paths.PAGE, paths.RELEASE})
 """Files that are generated only beside a matrix.toml."""
-_OF_CLONE: Final = frozenset({paths.MATRIX_DOC, paths.SCHEMA, paths.WHEELS_DOC})
+_OF_CLONE: Final = frozenset({"docs/reference/matrix.md", paths.SCHEMA, "docs/reference/wheels.md"})
 """Files about this program, which a clone has."""
 
 
@@ -44,10 +44,12 @@ def render(matrix: Matrix) -> dict[str, str]:
     read = [build for build in available_builds() if build.features]
     wheels = {"wheels": read, "features": build_features()}
     return {
-        paths.RELEASES_DOC: page("docs/releases.md.j2", releases=releases, rules=_rules(matrix)),
-        paths.CHOOSING_DOC: page("docs/choosing.md.j2", builds=_published()),
-        paths.WHEELS_DOC: page("docs/wheels.md.j2", **wheels),
-        paths.MATRIX_DOC: matrix_reference.page(matrix.root),
+        "docs/reference/releases.md": page(
+            "docs/releases.md.j2", releases=releases, rules=_rules(matrix)
+        ),
+        "docs/reference/choosing.md": page("docs/choosing.md.j2", builds=_published()),
+        "docs/reference/wheels.md": page("docs/wheels.md.j2", **wheels),
+        "docs/reference/matrix.md": matrix_reference.page(matrix.root),
         paths.SCHEMA: matrix_reference.schema(),
         paths.RELEASE: release_nix(matrix, recipes.render(matrix)),
         paths.PAGE: site_page.render(matrix),

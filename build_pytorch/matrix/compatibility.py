@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Final, Literal
 
-from build_pytorch.base.versions import numbers, plain_capability
+from build_pytorch.base.versions import numbers
 from build_pytorch.matrix.tables import CpuIsa, CudaToolkit, GpuArchitecture
 
 Fit = Literal["exact", "compatible", "ptx"]
@@ -66,7 +66,7 @@ def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     Compiler Targets": code with `a` runs on the same capability alone, code with `f` on later minor
     versions too (checked 2026-11-22). Our recipes contain no PTX, so nothing else runs.
     """
-    plain = plain_capability(built)
+    plain = built.rstrip("af")  # the capability of the GPU itself: 12.1 for code for 12.1a
     (built_major, built_minor), (major, minor) = _parts(plain), _parts(device)
     if plain != device and (built.endswith("a") or TEGRA & {plain, device}):
         return None

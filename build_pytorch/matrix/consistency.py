@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import near_miss
-from build_pytorch.base.versions import digits, minor_version, numbers, order, underscored
+from build_pytorch.base.versions import digits, minor_version, numbers, order
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import compiles, cuda_window, required_cpu_flags
 from build_pytorch.matrix.field_types import Fault, Trail, listed, quoted, wrong
@@ -187,7 +187,7 @@ def _release(release: Release, pin: Pin) -> Iterator[Row]:
     python = f"python{digits(release.python.version)}"
     tokens = [("pname", digits(minor_version(torch.version))), ("gpu", python), ("cpu", python)]
     if cuda:
-        tokens.append(("gpu", f"cuda{underscored(cuda.version)}"))
+        tokens.append(("gpu", f"cuda{digits(cuda.version, '_')}"))
         sets = [name for name, version in pin.cuda.items() if version == cuda.version]
         known = " or ".join(sets) or f"a package set of pin.{release.nixpkgs.pin}.cuda"
         yield "cuda.package_set", cuda.package_set not in sets, f"{known} for CUDA {cuda.version}"

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from build_pytorch.base.console import shortened
-from build_pytorch.base.errors import DocumentError, near_miss
+from build_pytorch.base.errors import BuildPytorchError, near_miss
 
 Trail = tuple[str | int, ...]
 """The path of a value in matrix.toml: keys of tables and indices of arrays."""
@@ -175,10 +175,12 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 def converted(value: object, kind: type[_Struct], prefix: str = "") -> _Struct:
     """Return a document as a struct.
 
-    Raises DocumentError with a line for each wrong value, which begins with the prefix.
+    Raises BuildPytorchError with a line for each wrong value, which begins with the prefix.
     """
     if faults := misfits(value, kind):
-        raise DocumentError(message([f"{prefix}{dotted(trail)}: {what}" for trail, what in faults]))
+        raise BuildPytorchError(
+            message([f"{prefix}{dotted(trail)}: {what}" for trail, what in faults])
+        )
     return msgspec.convert(value, kind)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from build_pytorch.base.errors import near_miss
-from build_pytorch.base.versions import digits, minor_version, underscored
+from build_pytorch.base.versions import digits, minor_version
 from build_pytorch.matrix.field_types import Fault, quoted, wrong
 from build_pytorch.matrix.known_hardware import OF_CUDA
 
@@ -75,7 +75,7 @@ def _with_versions(name: str, release: dict[str, Any]) -> Any:  # noqa: ANN401 -
         "release": name,
         "torch": digits(minor_version(versions.get("torch", ""))),
         "python": digits(versions.get("python", "")),
-        "cuda": underscored(versions.get("cuda", "")),
+        "cuda": digits(versions.get("cuda", ""), "_"),
     }
 
     def replaced(value: Any) -> Any:  # noqa: ANN401 - any value of TOML

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from build_pytorch.base.versions import digits, underscored
+from build_pytorch.base.versions import digits
 from build_pytorch.matrix import field_types as ft
 
 _FLOX_FOLDER: Final = ".flox/pkgs"
@@ -232,7 +232,7 @@ class CudaToolkit(TomlTable, frozen=True, kw_only=True):
 
     def package_file(self, package: str) -> str:
         """Return the name of the file with a package of another source: cudnn-13_0.nix."""
-        return f"{package}-{underscored(self.version)}.nix"
+        return f"{package}-{digits(self.version, '_')}.nix"
 
 
 class Patch(HashedTable, frozen=True, kw_only=True):

@@ -156,8 +156,9 @@ def project(*, is_for_any: bool = False) -> Path:
 
     Raises BuildPytorchError if there is none, unless the command is for any folder.
     """
-    root = paths.project_of(Path.cwd())
-    if not (is_for_any or paths.is_checkout(root)):
+    here = Path.cwd()
+    root = next((it for it in (here, *here.parents) if (it / paths.MATRIX).exists()), here)
+    if not (is_for_any or (root / paths.MATRIX).exists() or (root / ".flox").exists()):
         fix = f"`{paths.SCRIPT} init DIR` writes one"
         raise BuildPytorchError(f"{root}: no matrix.toml here or in a folder above; {fix}")
     return root
@@ -194,7 +195,7 @@ def guarded(run: Callable[[], int | None]) -> int:
         console.prepare_streams()
         return run() or EXIT_OK
     except BuildPytorchError as error:
-        return _complain(error.lines, error.exit_code)
+        return _complain(str(error).split("\n"), error.exit_code)
     except KeyboardInterrupt as error:
         ended_by = signal.Signals(error.args[0] if isinstance(error, _Ended) else signal.SIGINT)
         return _complain([ENDINGS[ended_by]], 128 + ended_by)

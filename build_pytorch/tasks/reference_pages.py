@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from build_pytorch.base import digest, paths
+from build_pytorch.base import digest
 from build_pytorch.base.errors import EXIT_CODES
 from build_pytorch.tasks.command import TASKS
 from build_pytorch.verify import check
@@ -13,9 +13,11 @@ def reference_pages() -> dict[str, str]:
 
     That of commands is left out where Python removes docstrings (-OO), of which it is made.
     """
-    pages = {paths.CHECKS_DOC: check.reference_page()}
+    pages = {"docs/reference/checks.md": check.reference_page()}
     return (
-        pages if commands_page.__doc__ is None else {**pages, paths.COMMANDS_DOC: commands_page()}
+        pages
+        if commands_page.__doc__ is None
+        else {**pages, "docs/reference/commands.md": commands_page()}
     )
 
 
