@@ -263,23 +263,3 @@ def test_the_sources_of_companions_have_names_of_their_own(matrix: Matrix) -> No
     assert vision.recorded == vision.origin.revision == "v0.25.0"
     whole = matrix_reader.parse(WHOLE)  # cuda12_8 has those of nixpkgs
     assert [s.release for s in fetchers.sources(whole, ("torchaudio",))] == ["cuda13_0"]
-
-
-# --- other commands ---
-
-
-def test_a_folder_that_git_ignores_is_refused_before_anything_is_written(project: Project) -> None:
-    project.commit()
-    (project.root / ".gitignore").write_text("hidden/\n")
-    matrix = project.root / "matrix.toml"
-    old = 'folder = ".flox/pkgs"'
-    assert old in matrix.read_text()
-    matrix.write_text(matrix.read_text().replace(old, 'folder = "hidden/.flox/pkgs"'))
-    before = project.snapshot()
-    done = project.invoke("all")
-    assert done.returncode == 2
-    assert done.stderr == (
-        "error: matrix.toml: release.cuda13_0.folder: found "
-        '"hidden/.flox/pkgs", which Git ignores; name another folder, or change .gitignore\n'
-    )
-    assert project.snapshot() == before

@@ -87,8 +87,9 @@ class Tree:
 
         Without Git: true in a checkout, false elsewhere.
         """
+        options = ("--porcelain", "--ignored", "--ignore-submodules=all")
         try:
-            return git.top(self.root) is not None and not git.is_committed(self.root, path)
+            return bool(git.top(self.root) and git.run(self.root, "status", *options, "--", path))
         except ToolError:
             return True
 
@@ -115,37 +116,23 @@ def plan_text(
         return change(action=Action.CREATE, reason="missing")
     if old == text.encode():
         return change(action=Action.UNCHANGED, reason="as generated")
-    origin = _origin(old.decode("utf-8", errors="replace"), text)
-    if not origin:
+    current = old.decode(errors="replace")
+    origin, mode = "written by hand", hand_written
+    if digest.has_digest(current):
+        origin, mode = "edited by hand", "refuse"
+    if digest.is_intact(current):
         return change(action=Action.REWRITE, reason="out of date")
     if tree.force:
         return change(action=Action.REWRITE, reason=f"forced: {origin}")
-    if origin == _HAND_WRITTEN and hand_written == "keep":
+    if mode == "keep":
         return change(action=Action.KEPT, reason=f"{origin}: {reason}")
-    if origin == _HAND_WRITTEN and hand_written == "rewrite":
-        if not tree.is_modified(path):
-            return change(action=Action.REWRITE, reason=reason)
-        origin = _UNCOMMITTED
+    if mode == "rewrite" and not tree.is_modified(path):
+        return change(action=Action.REWRITE, reason=reason)
+    origin = _UNCOMMITTED if mode == "rewrite" else origin
     return change(action=Action.REFUSED, reason=f"{origin}; --force overwrites it")
 
 
-def _origin(current: str, text: str) -> str:
-    """Return why the current text may not be replaced; empty if we generated it for this file."""
-    if not digest.has_digest(current):
-        return _HAND_WRITTEN
-    if not digest.is_intact(current):
-        return "edited by hand"
-    is_copy = _first_line(current) != _first_line(text)
-    return "generated for another file and copied here" if is_copy else ""
-
-
-_HAND_WRITTEN: Final = "written by hand"
 _UNCOMMITTED: Final = "not committed in Git as it is"
-
-
-def _first_line(text: str) -> str:
-    """Return the line that has the name of the file for which a recipe was generated."""
-    return text.partition("\n")[0]
 
 
 def plan_delete(tree: Tree, path: str, reason: str) -> Change | None:
@@ -168,26 +155,30 @@ def unreadable(path: str, error: OSError) -> Change:
     return Change(path=path, action=Action.REFUSED, reason=reason)
 
 
-def is_generated_for(data: bytes, stem: str) -> bool:
-    """Return whether the content of a recipe is unedited and was generated for a file name."""
-    text = data.decode("utf-8", errors="replace")
-    return digest.is_intact(text) and _first_line(text) == f"# {stem}"
+def is_generated_for(data: bytes, path: str) -> bool:
+    """Return whether the content of a recipe was generated for a file name, edited or not."""
+    text = data.decode(errors="replace")
+    return text.startswith(f"# {PurePath(path).stem}\n") and digest.has_digest(text)
 
 
-def recipes_elsewhere(root: Path, folders: Sequence[str]) -> Iterator[str]:
+def recipes_elsewhere(tree: Tree, folders: Sequence[str]) -> Iterator[str]:
     """Yield the path of each generated recipe, edited or not, that is in none of the folders.
 
     They are of folders that a matrix named before. Only files in `.flox/pkgs` that Git tracks or
     would add count, because Flox sees no others. Checkouts inside this one are left out.
     """
+    options = ("-z", "--cached", "--others", "--exclude-standard")
+    try:
+        listed = git.run(tree.root, "ls-files", *options, "--", ":(glob)**/.flox/pkgs/*.nix")
+    except ToolError:
+        return
     inside = tuple(f"{folder}/" for folder in folders)
-    for path in git.files_named(root, ":(glob)**/.flox/pkgs/*.nix"):
+    for path in sorted(set(listed.split("\0")[:-1])):
         above = PurePath(path).parents[:-1]
-        if path.startswith(inside) or any((root / it / paths.MATRIX).exists() for it in above):
+        if path.startswith(inside) or any((tree.root / it / paths.MATRIX).exists() for it in above):
             continue
         with contextlib.suppress(OSError):
-            text = files.read_below(root, path).decode(errors="replace")
-            if _first_line(text) == f"# {PurePath(path).stem}" and digest.has_digest(text):
+            if is_generated_for(tree.read(path) or b"", path):
                 yield path
 
 
@@ -200,7 +191,9 @@ def apply(root: Path, changes: Sequence[Change]) -> None:
     """
     writes = [change for change in changes if change.action.writes]
     # Temporary files of killed runs. No run needs them while this one holds the lock.
-    leftovers = files.leftovers(root, (change.path for change in changes))
+    folders = {files.place_below(root, change.path).parent for change in changes}
+    found = (path for folder in folders for path in folder.glob(f".*{files.TEMPORARY}"))
+    leftovers = [path.relative_to(root).as_posix() for path in found]
     if not (writes or leftovers):
         return
     with files.write_errors(), files.exclusive_lock(root, "lock", "is writing"):

@@ -12,7 +12,7 @@ import fcntl
 import os
 import pkgutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path, PurePath
 from typing import IO, Final
@@ -87,17 +87,13 @@ def open_input(path: Path) -> BufferedReader:
     return os.fdopen(os.dup(0), "rb") if str(path) == "-" else path.open("rb")
 
 
-def read_input(path: Path, limit: int = LARGEST) -> bytes:
-    """Return the bytes of what the user names, as `open_input`. Raises BuildPytorchError."""
+def read_input(path: Path, limit: int) -> tuple[bytes, str]:
+    """Return the bytes of what the user names, and its name. Raises BuildPytorchError."""
+    name = "standard input" if str(path) == "-" else str(path)
     try:
-        return _read(open_input(path), limit)
+        return _read(open_input(path), limit), name
     except OSError as error:
-        raise BuildPytorchError(f"{input_name(path)}: cannot be read: {error.strerror}") from None
-
-
-def input_name(path: Path | str) -> str:
-    """Return what messages call a file of `read_input`."""
-    return "standard input" if str(path) == "-" else str(path)
+        raise BuildPytorchError(f"{name}: cannot be read: {error.strerror}") from None
 
 
 def own_text(package: str, name: str) -> str:
@@ -105,26 +101,15 @@ def own_text(package: str, name: str) -> str:
     return (pkgutil.get_data(package, name) or b"").decode()
 
 
-def walk_below(root: Path, folder: str) -> Iterator[str]:
-    """Yield the names below `root` of all files in a folder and its folders, in order.
+def walk_below(root: Path, folder: str) -> list[str]:
+    """Return the names below `root` of all files in a folder and its folders, in order.
 
-    A link is yielded and not followed, a temporary file of a killed run is left out. A missing
-    folder is empty. Raises OSError.
+    A link is a file and not followed, a temporary file of a killed run is left out. A missing
+    folder is empty.
     """
     top = place_below(root, f"{folder}/*").parent
-    for entry in sorted(os.scandir(top), key=lambda entry: entry.name) if top.exists() else ():
-        name = f"{folder}/{entry.name}"
-        if entry.is_dir(follow_symlinks=False):
-            yield from walk_below(root, name)
-        elif not name.endswith(TEMPORARY):
-            yield name
-
-
-def leftovers(root: Path, names: Iterable[str]) -> list[str]:
-    """Return the temporary files beside some files, as names below `root`."""
-    folders = {place_below(root, name).parent for name in names}
-    found = (path for folder in folders for path in folder.glob(f".*{TEMPORARY}"))
-    return sorted(path.relative_to(root).as_posix() for path in found)
+    found = [path for path in top.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return sorted(path.relative_to(root).as_posix() for path in found if path.suffix != TEMPORARY)
 
 
 @contextlib.contextmanager
@@ -184,10 +169,7 @@ def _write_new(new: Path, data: bytes, *, like: Path) -> None:
 
 
 def make_state(root: Path) -> None:
-    """Create the state folder with a .gitignore that hides all of it from Git.
-
-    Raises OSError.
-    """
+    """Create the state folder with a .gitignore that hides all of it from Git. Raises OSError."""
     ignore = f"{paths.STATE}/.gitignore"
     path = place_below(root, ignore)
     if not (path.exists() and path.stat().st_size):  # empty after a kill

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -38,32 +37,6 @@ def run(root: Path, *argv: str, none: int = 0) -> str:
 def top(root: Path) -> Path | None:
     """Return the folder of the checkout that `root` is in, or None."""
     return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), None)
-
-
-def is_committed(root: Path, path: str) -> bool:
-    """Return whether a commit has the present content of a file. Raises ToolError as `run`."""
-    options = ("--porcelain", "--ignored", "--ignore-submodules=all")
-    return not run(root, "status", *options, "--", path)
-
-
-def ignored(root: Path, places: Iterable[str]) -> list[str]:
-    """Return the places below `root` that the checkout's .gitignore leaves out; [] without Git."""
-    try:
-        return run(root, "check-ignore", "--no-index", *places, none=1).splitlines()
-    except ToolError:
-        return []
-
-
-def files_named(root: Path, pattern: str) -> list[str]:
-    """Return the files below `root` that Git tracks or would add; [] without Git.
-
-    `pattern` is a pattern of Git for the path. A tracked file may be missing on the disk.
-    """
-    options = ("-z", "--cached", "--others", "--exclude-standard")
-    try:
-        return sorted(set(run(root, "ls-files", *options, "--", pattern).split("\0")[:-1]))
-    except ToolError:
-        return []
 
 
 def extract(root: Path, name: str, folder: Path) -> None:

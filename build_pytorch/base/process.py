@@ -44,12 +44,12 @@ Take = Callable[[list[bytes]], object]
 
 which: Final = shutil.which
 
-_END_WITH_PARENT: Final = (  # PR_SET_PDEATHSIG of prctl(2)
-    functools.partial(ctypes.CDLL(None).prctl, 1, signal.SIGTERM)
+_PR_SET_PDEATHSIG: Final = 1
+_END_WITH_PARENT: Final = (  # prctl(2)
+    functools.partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGTERM)
     if sys.platform == "linux"
     else None
 )
-
 _LARGEST_OUTPUT: Final = 32 << 20  #: bytes of stdout or stderr that are kept in memory
 _LONGEST_LINE: Final = 1 << 20  #: bytes without a line break that are passed on as a line
 _GRACE: Final = 3.0  #: seconds to read on after the end of a program, if others hold its output
@@ -86,11 +86,8 @@ class Running:
         self._output = {"stdout": bytearray(), "stderr": bytearray()}
         self._flood = ""
         self._error: Exception | None = None
-        read = [(self._pass_on, take)] if take else [(self._keep, each) for each in self._output]
-        self._readers = [
-            threading.Thread(target=function, args=(argument,), daemon=True)
-            for function, argument in read
-        ]
+        read, names = (self._pass_on, [take]) if take else (self._keep, self._output)
+        self._readers = [threading.Thread(target=read, args=[name], daemon=True) for name in names]
         _live.add(self)
         for reader in self._readers:
             reader.start()
@@ -115,12 +112,11 @@ class Running:
         rest = b""
         try:
             for data in self._chunks("stdout", LARGEST_LOG):
-                whole, newline, rest = (rest + data).rpartition(b"\n")
-                if newline:
-                    take(_without_tokens(whole).split(b"\n"))
-                if len(rest) > _LONGEST_LINE:
-                    take([_without_tokens(rest)])
-                    rest = b""
+                rest += data
+                end = rest.rfind(b"\n") + 1 or (len(rest) > _LONGEST_LINE and len(rest))
+                if end:
+                    take(_without_tokens(rest[:end].removesuffix(b"\n")).split(b"\n"))
+                    rest = rest[end:]
             if last := _without_tokens(rest) or self._flood.encode():
                 take([last])
         except Exception as error:  # noqa: BLE001 - `finish` raises it
@@ -134,7 +130,7 @@ class Running:
         """
         if expired := self.is_running(timeout):
             self.kill()
-        self.send(signal.SIGTERM)
+        self.send(signal.SIGTERM)  # to what it left in its group
         for reader in self._readers:
             reader.join(_GRACE)
         self.send(signal.SIGKILL)

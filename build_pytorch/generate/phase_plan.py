@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import PurePath
 from typing import Literal
 
 from build_pytorch.base import digest, files, paths
@@ -70,7 +69,7 @@ def _clean_up(matrix: Matrix, tree: Tree) -> Iterator[Change]:
         for path in files.walk_below(tree.root, folder):
             if path not in known:
                 yield _leftover(tree, path, "not in matrix.toml; left alone")
-    for path in recipes_elsewhere(tree.root, matrix.folders):
+    for path in recipes_elsewhere(tree, matrix.folders):
         yield _leftover(tree, path, "generated and edited, and not in matrix.toml; left alone")
 
 
@@ -80,7 +79,8 @@ def _leftover(tree: Tree, path: str, otherwise: str) -> Change:
         old = tree.read(path) if path.endswith(".nix") else None
     except OSError:
         old = None
-    if old is None or not is_generated_for(old, PurePath(path).stem):
+    is_ours = old is not None and is_generated_for(old, path)
+    if old is None or not (is_ours and digest.is_intact(old.decode(errors="replace"))):
         return Change(path=path, action=Action.UNKNOWN, reason=otherwise)
     reason = "generated, and no longer in matrix.toml"
     return Change(path=path, action=Action.DELETE, reason=reason, old=old)

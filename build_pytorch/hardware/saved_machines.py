@@ -80,7 +80,7 @@ def load(path: Path) -> Machine:
 
     Raises BuildPytorchError that names the file, the key, what was found and what is allowed.
     """
-    return parse(files.read_input(path, files.LARGEST_TEXT), files.input_name(path))
+    return parse(*files.read_input(path, files.LARGEST_TEXT))
 
 
 def parse(data: bytes, name: str) -> Machine:

@@ -157,19 +157,19 @@ def from_log(path: Path, wanted: Sequence[Source]) -> list[FetchedHash]:
 
     Raises BuildPytorchError for a log without such a hash, or with one that no source has.
     """
-    log, path = files.read_input(path, files.LARGEST_LOG), Path(files.input_name(path))
+    log, name = files.read_input(path, files.LARGEST_LOG)
     pairs = hash_mismatches(log.decode("utf-8", errors="replace"))
     if not pairs:
-        raise BuildPytorchError(f"{path}: no hash mismatch in it; is it the whole log?")
+        raise BuildPytorchError(f"{name}: no hash mismatch in it; is it the whole log?")
     fetched = []
     for pair in pairs:
         meant = [source for source in wanted if source.specified == pair.specified]
         if not meant:
             what = f"{pair.specified} is not a hash in matrix.toml; nothing was changed"
-            raise BuildPytorchError(f"{path}: {what}; was the log made with this matrix?")
+            raise BuildPytorchError(f"{name}: {what}; was the log made with this matrix?")
         if len({_request(source) for source in meant}) > 1:
             names = " and ".join(source.label for source in meant)
-            raise BuildPytorchError(f"{path}: {names} have the same old hash; name one with --only")
+            raise BuildPytorchError(f"{name}: {names} have the same old hash; name one with --only")
         fetched += [FetchedHash(source=s, hash=pair.got, fetcher="build log") for s in meant]
     return fetched
 

@@ -11,7 +11,7 @@ from invoke.context import Context
 from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
-    from build_pytorch.matrix.model import Matrix
+    pass
 
 _MOST_DIFFS = 3
 """Refused files whose diffs are printed; `-v` prints all."""
@@ -69,7 +69,6 @@ def run(
 
     matrix = load()
     root = matrix.root
-    _refuse_ignored_folders(matrix)
     tree = Tree(root, force=force)
     phases = [phase for phase in Phase if phase.number in numbers]
     pages = reference_pages() if Phase.DOCS in phases else {}
@@ -111,15 +110,3 @@ def run(
         }
         print_json(document, sys.stdout)
     return code
-
-
-def _refuse_ignored_folders(matrix: Matrix) -> None:
-    """Raise BuildPytorchError for a folder of recipes that Git ignores: Flox would see none."""
-    from build_pytorch.base import git
-    from build_pytorch.base.errors import BuildPytorchError
-
-    folders = {f"{package.folder}/": package for package in matrix.packages}
-    for folder in git.ignored(matrix.root, folders):
-        table = f"release.{folders[folder].release_name}"
-        what = f'matrix.toml: {table}.folder: found "{folder.rstrip("/")}", which Git ignores'
-        raise BuildPytorchError(f"{what}; name another folder, or change .gitignore")

@@ -73,10 +73,7 @@ class Context:
         """The reason for each recipe that cannot be read."""
         names = [package.path for package in matrix.packages]
         for folder in matrix.folders:
-            try:
-                names += [p for p in files.walk_below(root, folder) if p.endswith(".nix")]
-            except OSError as error:  # not a folder, or one that may not be read
-                self.unreadable[folder] = str(error.strerror)
+            names += [p for p in files.walk_below(root, folder) if p.endswith(".nix")]
         for path in dict.fromkeys(names):
             try:
                 if (data := self.tree.read(path)) is not None:

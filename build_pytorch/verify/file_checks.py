@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from build_pytorch.base import paths, process
-from build_pytorch.base.errors import BuildPytorchError, ToolError
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.file_plan import Action, Change, plan_text, recipes_elsewhere
 from build_pytorch.generate import docs, flox_environments, recipes
 from build_pytorch.verify.check import CheckSkipped, Finding
@@ -33,11 +33,7 @@ def extra_recipe(context: Context) -> Iterator[Finding]:
     for path in (*context.recipes, *context.unreadable):
         if path not in known:
             yield Finding(found="a recipe of no variant", expected=expected, path=path)
-    try:
-        elsewhere = list(recipes_elsewhere(context.root, context.matrix.folders))
-    except ToolError as error:
-        raise CheckSkipped(str(error)) from None
-    for path in elsewhere:
+    for path in recipes_elsewhere(context.tree, context.matrix.folders):
         found = "a generated recipe in a folder that matrix.toml does not name"
         yield Finding(found=found, expected=expected, path=path)
 
