@@ -178,8 +178,8 @@ def some(names: Sequence[str], most: int = 3) -> str:
 
 def print_json(document: object, stream: TextIO, indent: int | None = 2) -> None:
     """Print a document for programs: a struct, or what JSON can express."""
-    text = json.dumps(msgspec.to_builtins(document), indent=indent)
-    _write(stream, text.replace("\x7f", "\\u007f") + "\n")
+    text = json.dumps(msgspec.to_builtins(document), indent=indent)  # in ASCII
+    write(stream, text.replace("\x7f", "\\u007f") + "\n")
 
 
 def write(stream: TextIO, text: str) -> None:
@@ -187,12 +187,8 @@ def write(stream: TextIO, text: str) -> None:
 
     If the reader is gone (`| head`, a closed terminal), later output is dropped.
     """
-    _write(stream, "\x1b[".join(map(visible, text.split(_OUR_ESCAPE))))
-
-
-def _write(stream: TextIO, text: str) -> None:
     try:
-        stream.write(text)
+        stream.write("\x1b[".join(map(visible, text.split(_OUR_ESCAPE))))
         stream.flush()
     except OSError as error:
         if error.errno not in {errno.EPIPE, errno.EIO}:

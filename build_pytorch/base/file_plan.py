@@ -97,56 +97,42 @@ class Tree:
 def plan_text(
     tree: Tree,
     path: str,
-    text: str,
+    text: str | None,
     *,
     hand_written: Literal["refuse", "rewrite", "keep"] = "refuse",
     reason: str = "",
 ) -> Change:
-    """Plan a file that is generated whole and carries a digest.
+    """Plan a file that is generated whole and carries a digest, or the removal of one.
 
-    A file with an intact digest is rewritten. A hand-edited or hand-written file is refused,
-    unless the tree is forced or `hand_written` allows another action, for `reason`.
+    What has an intact digest is replaced. A hand-edited or hand-written file is refused, unless the
+    tree is forced or `hand_written` allows another action, for `reason`.
     """
     try:
         old = tree.read(path)
     except OSError as error:
         return unreadable(path, error)
-    change = functools.partial(Change, path=path, old=old, new=text.encode())
+    new = None if text is None else text.encode()
+    change = functools.partial(Change, path=path, old=old, new=new)
+    if old == new:
+        return change(action=Action.UNCHANGED, reason="as generated")
     if old is None:
         return change(action=Action.CREATE, reason="missing")
-    if old == text.encode():
-        return change(action=Action.UNCHANGED, reason="as generated")
+    replace = functools.partial(change, action=Action.DELETE if new is None else Action.REWRITE)
     current = old.decode(errors="replace")
     origin, mode = "written by hand", hand_written
     if digest.has_digest(current):
         origin, mode = "edited by hand", "refuse"
     if digest.is_intact(current):
-        return change(action=Action.REWRITE, reason="out of date")
+        return replace(reason="out of date" if text else reason)
     if tree.force:
-        return change(action=Action.REWRITE, reason=f"forced: {origin}")
+        return replace(reason=f"forced: {origin}")
     if mode == "keep":
         return change(action=Action.KEPT, reason=f"{origin}: {reason}")
     if mode == "rewrite" and not tree.is_modified(path):
-        return change(action=Action.REWRITE, reason=reason)
-    origin = _UNCOMMITTED if mode == "rewrite" else origin
-    return change(action=Action.REFUSED, reason=f"{origin}; --force overwrites it")
-
-
-_UNCOMMITTED: Final = "not committed in Git as it is"
-
-
-def plan_delete(tree: Tree, path: str, reason: str) -> Change | None:
-    """Plan the removal of a file that the clean-up list names; None if there is no such file."""
-    try:
-        old = tree.read(path)
-    except OSError as error:
-        return unreadable(path, error)
-    if old is None:
-        return None
-    action = Action.DELETE
-    if tree.is_modified(path) and not tree.force:
-        action, reason = Action.REFUSED, f"{_UNCOMMITTED}; --force deletes it"
-    return Change(path=path, action=action, reason=reason, old=old)
+        return replace(reason=reason)
+    origin = "not committed in Git as it is" if mode == "rewrite" else origin
+    how = "deletes" if new is None else "overwrites"
+    return change(action=Action.REFUSED, reason=f"{origin}; --force {how} it")
 
 
 def unreadable(path: str, error: OSError) -> Change:

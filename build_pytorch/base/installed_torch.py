@@ -3,13 +3,12 @@
     python installed_torch.py        or        python - < installed_torch.py
 
 It prints a line of JSON before it imports torch and one after that: the import may end the process.
-`python -` finds the modules that the user's own programs find. doctor reads both lines, smoke
-tests and comparisons take `facts`.
+`python -` finds the modules that the user's own programs find. doctor and comparisons read both
+lines, smoke tests take `imported`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -19,13 +18,10 @@ import platform
 import re
 import sys
 import sysconfig
-import time
 import traceback
 from pathlib import Path
 from typing import Any
 
-MOST_OUTPUT = 1 << 24
-"""Maximum size of a file that the process writes, in bytes; its output is a file."""
 MOST_TEXT = 1000
 """Characters of an error that are shown whole."""
 _OF_TORCH = r"/lib(?:c10|torch)(?:_[a-z_]+)?\.so[^/]*$"
@@ -52,17 +48,13 @@ def installed() -> dict[str, Any]:
 
 def imported() -> dict[str, Any]:
     """Import torch and return its facts, or the error. CUDA is not started."""
-    began = time.perf_counter()
     try:
-        torch = importlib.import_module("torch")
-        seconds = time.perf_counter() - began
-        return {**facts(torch), "seconds": seconds}
+        return _facts(importlib.import_module("torch"))
     except BaseException as error:  # also SystemExit
         return {"error": explained(error)}
 
 
-def facts(torch: Any) -> dict[str, Any]:
-    """Return the configuration of an imported torch, which needs no GPU."""
+def _facts(torch: Any) -> dict[str, Any]:
     cudnn = torch.backends.cudnn
     # The files that this process has mapped. PyTorch's libraries of one build are in one folder:
     # the dynamic linker finds another build's in LD_LIBRARY_PATH, or in /usr/lib where a run path
@@ -98,20 +90,17 @@ def cuda_problem(torch: Any) -> str:
     return "torch.cuda.is_available() is False"
 
 
-def installed_version(package: str) -> str | None:
-    """Return the version of an installed package. It is not imported: it may crash."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(package)
-    return None
+def installed_package(name: str) -> tuple[str | None, str | None]:
+    """Return the version of a package, and the one torch that it requires.
 
-
-def required_torch(package: str) -> str | None:
-    """Return the one version of torch that an installed package requires."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        lines = importlib.metadata.requires(package) or ()
-        found = (re.match(r"torch\s*\(?==\s*([0-9.]+)", line) for line in lines)
-        return next((match[1] for match in found if match), None)
-    return None
+    It is not imported: it may crash.
+    """
+    try:
+        package = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None, None
+    found = (re.match(r"torch\s*\(?==\s*([0-9.]+)", line) for line in package.requires or ())
+    return package.version, next((match[1] for match in found if match), None)
 
 
 def explained(error: BaseException) -> str:
@@ -138,9 +127,6 @@ def text_of(path: str) -> str:
 
 def main() -> None:
     """Print both lines. What torch prints goes to stderr."""
-    with contextlib.suppress(ImportError):
-        resource = importlib.import_module("resource")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_OUTPUT, MOST_OUTPUT))
     here = str(Path(globals().get("__file__", "/")).resolve().parent)
     sys.path[:] = [place for place in sys.path if place != here]  # torch imports nothing from here
     answers = os.fdopen(os.dup(1), "w")

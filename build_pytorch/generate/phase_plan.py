@@ -11,7 +11,6 @@ from build_pytorch.base.file_plan import (
     Change,
     Tree,
     is_generated_for,
-    plan_delete,
     plan_text,
     recipes_elsewhere,
 )
@@ -60,8 +59,10 @@ def _clean_up(matrix: Matrix, tree: Tree) -> Iterator[Change]:
     """
     entries = _entries(matrix)
     for path, entry in entries.items():
-        if entry.action == "delete" and (change := plan_delete(tree, path, entry.reason)):
-            yield change
+        if entry.action == "delete":
+            change = plan_text(tree, path, None, hand_written="rewrite", reason=entry.reason)
+            if change.action is not Action.UNCHANGED:
+                yield change
     known = {package.path for package in matrix.packages} | entries.keys()
     known |= recipes.nixpkgs_imports(matrix, recipes.render(matrix)).keys()
     own = [folder for release in matrix.releases.values() for folder in release.folders]

@@ -286,10 +286,11 @@ def paired(t: Any, name: str) -> str:
     as it does in a Nix store. TorchVision itself compares the version of CUDA only.
     """
     place = Path(importlib.import_module(name).__file__ or "").parent
-    version, wanted, sign = torch_facts.installed_version(name), companions.get(name), ""
+    version, required = torch_facts.installed_package(name)
+    wanted, sign = companions.get(name), ""
     if wanted and release_of(version) != release_of(wanted):
         raise RuntimeError(f"this is {name} {version}, not {wanted}")
-    if required := torch_facts.required_torch(name):
+    if required:
         sign = f"requires PyTorch {required}"
         if release_of(required) != release_of(t.__version__):
             raise RuntimeError(f"it {sign}, and this is {t.__version__}")
@@ -674,7 +675,7 @@ def driver_facts() -> Facts:
 
 def companion_facts(name: str) -> Facts:
     """Return what is installed of a companion. It is not imported: it may crash."""
-    version = torch_facts.installed_version(name)
+    version, _ = torch_facts.installed_package(name)
     found = importlib.util.find_spec(name) if version else None
     return {"version": version, "file": found.origin if found else None}
 
