@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 from conftest import PROJECT, Project, copied_project
 
-from build_pytorch.base.console import Screen, print_json, visible
+from build_pytorch.base.console import Screen, print_json
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
 from build_pytorch.tasks.command import TASKS
@@ -196,12 +196,6 @@ def test_one_function_writes_to_the_terminal() -> None:
         "build_pytorch/tasks/command.py",
         "build_pytorch/tasks/machine.py",  # in the program that it names
     ]
-
-
-def test_escaped_text_stays_as_it_is() -> None:
-    assert visible(visible(HOSTILE)) == visible(HOSTILE)
-    assert visible("Grüße, 世界 ✓") == "Grüße, 世界 ✓"
-    assert visible("\ud800") == "\\ud800"
 
 
 def test_a_very_long_line_is_cut() -> None:

@@ -11,15 +11,11 @@ EXIT_OK: Final = 0
 EXIT_FINDINGS: Final = 1
 EXIT_BAD_INPUT: Final = 2
 EXIT_UNDECIDED: Final = 3
-EXIT_INTERRUPTED: Final = 130
 
 ENDINGS: Final = {
-    number: f"{what}; every file is whole, run again to go on"
-    for number, what in (
-        (signal.SIGINT, "interrupted"),
-        (signal.SIGTERM, "terminated"),
-        (signal.SIGHUP, "the terminal was closed"),
-    )
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "the terminal was closed",
 }
 """What a command says that a signal ended; its exit code is 128 and the number."""
 
@@ -33,7 +29,7 @@ EXIT_CODES: Final = {
     EXIT_BAD_INPUT: "Bad input: a wrong value of an option, an unknown package, a wrong "
     "matrix.toml, a missing program, a folder that cannot be written. Nothing was changed.",
     EXIT_UNDECIDED: "`smoke`, `inspect`: nothing failed, but not everything was tested.",
-    EXIT_INTERRUPTED: "Interrupted by Ctrl-C (143: by SIGTERM; 129: the terminal was closed).",
+    128 + signal.SIGINT: "Interrupted by Ctrl-C (143: by SIGTERM; 129: the terminal was closed).",
 }
 """The meaning of each exit code, as the reference page lists them."""
 

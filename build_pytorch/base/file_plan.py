@@ -31,7 +31,6 @@ class Action(StrEnum):
     KEPT = "kept"
     REFUSED = "refused"
     UNKNOWN = "unknown"
-    SKIPPED = "skipped"
 
     @property
     def writes(self) -> bool:

@@ -97,7 +97,7 @@ def _plan_readme(tree: Tree, counts: str) -> Change:
         if re.search(r"<!-- (begin|end) generated: ", text):
             return change(action=Action.REFUSED, reason=f"lacks {marker} or its end", new=old)
         reason = "no such page here" if old is None else f"has no marker {marker}"
-        return change(action=Action.SKIPPED, reason=reason, new=old)
+        return change(action=Action.KEPT, reason=reason, new=old)
     filled = digest.seal(
         f"<!-- begin generated: counts, from matrix.toml by `invoke phase5`; {digest.PLACEHOLDER} "
         f"-->\n{counts.rstrip()}\n<!-- end generated: counts -->"

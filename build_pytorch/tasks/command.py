@@ -198,7 +198,8 @@ def guarded(run: Callable[[], int | None]) -> int:
         return _complain(str(error).split("\n"), error.exit_code)
     except KeyboardInterrupt as error:
         ended_by = signal.Signals(error.args[0] if isinstance(error, _Ended) else signal.SIGINT)
-        return _complain([ENDINGS[ended_by]], 128 + ended_by)
+        what = f"{ENDINGS[ended_by]}; every file is whole, run again to go on"
+        return _complain([what], 128 + ended_by)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("build_pytorch"):
             raise

@@ -85,14 +85,9 @@ def generated_docs(context: Context) -> Iterator[Finding]:
 
 
 def _outdated(change: Change) -> Iterator[Finding]:
-    """Yield a finding for a file that is not as generated; a warning if nobody can know."""
+    """Yield a finding for a file that is not as generated, unless a person keeps it."""
     if change.action not in {Action.UNCHANGED, Action.KEPT}:
-        yield Finding(
-            found=change.reason,
-            expected="as generated",
-            path=change.path,
-            severity="warning" if change.action is Action.SKIPPED else "error",
-        )
+        yield Finding(found=change.reason, expected="as generated", path=change.path)
 
 
 def flox_environment(context: Context) -> Iterator[Finding]:
