@@ -129,20 +129,18 @@ def write_all(root: Path, contents: Mapping[str, bytes | None]) -> None:
     file. A new file has the permissions of the old one; a link in its place is replaced and not
     followed. Missing folders are made. Raises OSError that names one of the files.
     """
+    places = {place_below(root, name): data for name, data in contents.items()}
     written: dict[Path, Path] = {}
     path = root
     try:
         root.stat()
-        places = {place_below(root, name): data for name, data in contents.items()}
         for path, data in places.items():
             if data is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
                 written[path] = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
                 _write_new(written[path], data, like=path)
         for path in places:
             if path in written:
                 written[path].replace(path)
-                del written[path]
             else:
                 path.unlink(missing_ok=True)
     except OSError as error:
@@ -151,7 +149,7 @@ def write_all(root: Path, contents: Mapping[str, bytes | None]) -> None:
     finally:
         for new in written.values():
             with contextlib.suppress(OSError):
-                new.unlink()
+                new.unlink(missing_ok=True)
     for folder in filter(Path.exists, {path.parent for path in places}):
         descriptor = os.open(folder, os.O_RDONLY)
         os.fsync(descriptor)
@@ -159,6 +157,7 @@ def write_all(root: Path, contents: Mapping[str, bytes | None]) -> None:
 
 
 def _write_new(new: Path, data: bytes, *, like: Path) -> None:
+    new.parent.mkdir(parents=True, exist_ok=True)
     new.unlink(missing_ok=True)  # of a killed process that had our process id
     with new.open("xb") as file:
         if like.is_file() and not like.is_symlink():
