@@ -15,8 +15,8 @@ import msgspec
 from build_pytorch.base import files
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.tables import CUDA_PACKAGES_VARIABLE
-from build_pytorch.nix import quoting
-from build_pytorch.nix.evaluation import Evaluation, Recipe, Scope
+from build_pytorch.nix import evaluation, quoting
+from build_pytorch.nix.evaluation import Recipe
 
 _FACTS: Final = Path(__file__).resolve().with_name("derivations.nix")
 
@@ -55,8 +55,8 @@ def evaluate(
         )
         for package in packages
     ]
-    scope = Scope(f"facts = import (/. + {quoting.literal(str(_FACTS))});")
-    results = Evaluation(recipes, scope, "evaluating recipes").finish()
+    facts = f"facts = import (/. + {quoting.literal(str(_FACTS))});"
+    results = evaluation.evaluate(recipes, facts, "evaluating recipes")
     found = {
         names[path]: msgspec.convert(result.facts, Derivation)
         for path, result in results.items()

@@ -2,7 +2,7 @@
 # on. An error ends Nix: the results before it are known, and it belongs to the recipe after them.
 {
   # A list of { id, path }. `nixpkgs` is the name of the import that the recipe gets as its argument
-  # nixpkgs_pinned. A companion has `variant`, the path of the recipe of its PyTorch. With `isSet`, the
+  # nixpkgs_pinned. A companion has `variant`, the path of the recipe of its PyTorch. With `is_set`, the
   # file is a function that returns packages (release.nix). `package` in place of a path names one of
   # `packages`. `checkout` is the value of environment variables that the recipe reads.
   recipes,
@@ -53,7 +53,7 @@ let
       result =
         if item ? package then
           ofNixpkgs.${item.package}
-        else if item.isSet or false then
+        else if item.is_set or false then
           function
         else if isPackage then
           result

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -82,88 +82,69 @@ class EvaluatedRecipe(msgspec.Struct):
     """The id of the variant that has the error: the recipe itself was not evaluated."""
 
 
-class Scope(NamedTuple):
-    """Nix code of arguments of evaluate.nix, and whether it needs no store and no network."""
-
-    arguments: str
-    is_offline: bool = False
-
-
 def is_installed() -> bool:
     """Return whether `nix-instantiate` is on PATH."""
     return process.which(_PROGRAM) is not None
 
 
-class Evaluation:
-    """An evaluation that was started; `finish` returns the results. Raises ToolError."""
+def evaluate(
+    recipes: Sequence[Recipe], arguments: str, title: str, *, is_offline: bool = False
+) -> dict[str, EvaluatedRecipe]:
+    """Return the results by id. After an error, Nix goes on with the recipe behind it.
 
-    def __init__(self, recipes: Sequence[Recipe], scope: Scope, title: str = "") -> None:
-        self._recipes = recipes
-        self._scope = scope
-        self._title = title
-        self._running = self._start(recipes)
-
-    def _start(self, recipes: Sequence[Recipe], *, share: bool = True) -> process.Running:
-        argv = [_PROGRAM, "--eval", "--strict", "--json"]
-        if self._scope.is_offline:
-            # The dummy store lets any user evaluate: store paths are computed and none is written.
-            argv += ["--store", "dummy://"]
-        function = quoting.literal(str(_FUNCTION))
-        code = (
-            f"import (/. + {function}) {{ {self._scope.arguments} {_items(recipes, share=share)} }}"
-        )
-        env = {"GC_MAXIMUM_HEAP_SIZE": _MAXIMUM_HEAP} if self._scope.is_offline else None
-        return process.start([*argv, "-"], stdin=code, env=env)
-
-    def finish(self) -> dict[str, EvaluatedRecipe]:
-        """Return the results by id. After an error, Nix goes on with the recipe behind it.
-
-        After MOST_ERRORS of them, one recipe stands for those that are left. Raises
-        UnreachablePinError.
-        """
-        results: dict[str, EvaluatedRecipe] = {}
-        rest, share, errors = list(self._recipes), True, 0
-        while rest:
-            run = self._wait(len(results))
-            results |= printed(run.stderr)
+    `arguments`: Nix code of the other arguments of evaluate.nix; with `is_offline` it needs no
+    store and no network. After MOST_ERRORS, one recipe stands for those that are left. Raises
+    ToolError, and UnreachablePinError.
+    """
+    results: dict[str, EvaluatedRecipe] = {}
+    rest, share, errors = list(recipes), True, 0
+    while rest:
+        given = f"{arguments} {_items(rest, share=share)}"
+        run = _run(given, f"{title}: {{}} of {len(recipes)}", len(results), is_offline=is_offline)
+        results |= printed(run.stderr)
+        rest = [recipe for recipe in rest if recipe.id not in results]
+        if run.code == 0 or not rest:
+            break
+        failed = rest[0]
+        if share and not results:
+            share = False  # a shared import may be the cause
+        elif errors == MOST_ERRORS:
+            what = f"{errors} other recipes end Nix; correct these, then `invoke verify` goes on"
+            error = f"{len(rest)} recipes not evaluated: {what}"
+            results[failed.id] = EvaluatedRecipe(failed.id, error=error)
+            break
+        else:
+            errors += 1
+            of_it = [r for r in rest if failed.path and failed.path in {r.path, r.variant}]
+            stopped = [*of_it, *(r for r in rest if r.is_set)]
+            results |= {r.id: EvaluatedRecipe(r.id, needs=failed.id) for r in stopped}
+            results[failed.id] = _failure(failed, run)
             rest = [recipe for recipe in rest if recipe.id not in results]
-            if run.code == 0 or not rest:
-                break
-            failed = rest[0]
-            if share and not results:
-                share = False  # a shared import may be the cause
-            elif errors == MOST_ERRORS:
-                what = (
-                    f"{errors} other recipes end Nix; correct these, then `invoke verify` goes on"
-                )
-                error = f"{len(rest)} recipes not evaluated: {what}"
-                results[failed.id] = EvaluatedRecipe(failed.id, error=error)
-                break
-            else:
-                errors += 1
-                of_it = [r for r in rest if failed.path and failed.path in {r.path, r.variant}]
-                stopped = [*of_it, *(r for r in rest if r.is_set)]
-                results |= {r.id: EvaluatedRecipe(r.id, needs=failed.id) for r in stopped}
-                results[failed.id] = _failure(failed, run)
-                rest = [recipe for recipe in rest if recipe.id not in results]
-            if rest:
-                self._running = self._start(rest, share=share)
-        return results
+    return results
 
-    def _wait(self, before: int) -> process.ProcessResult:
-        if self._scope.is_offline:
-            return self._running.finish(SECONDS)
-        with waiting(self._title) as line:
-            while self._running.is_running(0.5):
-                done = before + self._running.said().count("trace: facts ")
-                line.update(f"{self._title}: {done} of {len(self._recipes)}")
-        run = self._running.finish()
-        if run.code and _NO_NETWORK.search(run.stderr):
-            raise UnreachablePinError(
-                "the pinned nixpkgs cannot be downloaded and is not in the store; run this with a "
-                f"network connection (Nix: {shortened(message_of(run.stderr), 120)})"
-            )
-        return run
+
+def _run(arguments: str, title: str, before: int, *, is_offline: bool) -> process.ProcessResult:
+    """Run evaluate.nix. `title` has a place for the number of recipes that are done."""
+    argv = [_PROGRAM, "--eval", "--strict", "--json"]
+    env = None
+    if is_offline:
+        # The dummy store lets any user evaluate: store paths are computed and none is written.
+        argv += ["--store", "dummy://"]
+        env = {"GC_MAXIMUM_HEAP_SIZE": _MAXIMUM_HEAP}
+    code = f"import (/. + {quoting.literal(str(_FUNCTION))}) {{ {arguments} }}"
+    running = process.start([*argv, "-"], stdin=code, env=env)
+    if is_offline:
+        return running.finish(SECONDS)
+    with waiting(title.format(before)) as line:
+        while running.is_running(0.5):
+            line.update(title.format(before + running.said().count("trace: facts ")))
+    run = running.finish()
+    if run.code and _NO_NETWORK.search(run.stderr):
+        raise UnreachablePinError(
+            "the pinned nixpkgs cannot be downloaded and is not in the store; run this with a "
+            f"network connection (Nix: {shortened(message_of(run.stderr), 120)})"
+        )
+    return run
 
 
 def printed(stderr: str) -> dict[str, EvaluatedRecipe]:
@@ -196,41 +177,27 @@ def _failure(recipe: Recipe, run: process.ProcessResult) -> EvaluatedRecipe:
 def _items(recipes: Sequence[Recipe], *, share: bool) -> str:
     """Return the arguments of evaluate.nix: the recipes, and the imports that they share."""
     code = functools.cache(_code)
-    texts = {
-        r.id: shared_import(r.text, r.path, code) if share and not r.checkout else ""
-        for r in recipes
-    }
+    shareable = [recipe for recipe in recipes if share and not recipe.checkout]
+    texts = {recipe.id: shared_import(recipe.text, recipe.path, code) for recipe in shareable}
     counts = Counter(text for text in texts.values() if text)
-    names = {text: f"n{number}" for number, text in enumerate(t for t in counts if counts[t] > 1)}
-    paths: dict[str, str] = {}
+    common = [text for text, count in counts.items() if count > 1]
+    names = {text: f"n{number}" for number, text in enumerate(common)}
     items = []
+    paths: dict[str, str] = {}
     for recipe in recipes:
-        given: dict[str, str | bool] = {"id": recipe.id, "path": recipe.path}
-        if recipe.package:
-            given = {"id": recipe.id, "package": recipe.package}
-        if recipe.is_set:
-            given["isSet"] = True
-            folder = Path(recipe.path).parent
-            named = {
-                str(folder / name): code(str(folder / name)) for name in _FILE.findall(recipe.text)
-            }
-            paths = {path: names[text] for path, text in named.items() if text in names}
-        if name := names.get(texts[recipe.id]):
+        given = {name: value for name, value in recipe._asdict().items() if value}
+        given.pop("text", None)
+        if name := names.get(texts.get(recipe.id, "")):
             given["nixpkgs"] = name
-        if recipe.variant:
-            given["variant"] = recipe.variant
-        if recipe.checkout:
-            given["checkout"] = recipe.checkout
-        items.append(_set({name: quoting.literal(value) for name, value in given.items()}))
-    imports = _set({name: f"({text})" for text, name in names.items()})
+        items.append(quoting.literal(given))
+        for file in _FILE.findall(recipe.text) if recipe.is_set else ():
+            path = str(Path(recipe.path).parent / file)
+            if name := names.get(code(path)):
+                paths[path] = name
+    imports = " ".join(f"{name} = ({text});" for text, name in names.items())
     scope = "scope: let inherit (scope) builtins import fetchTarball; in"
-    files_ = _set({quoting.literal(path): quoting.literal(name) for path, name in paths.items()})
-    return f"recipes = [ {' '.join(items)} ]; imports = {scope} {imports}; files = {files_};"
-
-
-def _set(values: Mapping[str, str]) -> str:
-    """Return Nix code of an attribute set, from Nix code."""
-    return f"{{ {' '.join(f'{name} = {code};' for name, code in values.items())} }}"
+    files_ = quoting.literal(paths)
+    return f"recipes = [ {' '.join(items)} ]; imports = {scope} {{ {imports} }}; files = {files_};"
 
 
 def _code(path: str) -> str:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-Value = str | bool | int | None | Sequence["Value"]
+Value = str | bool | int | None | Sequence["Value"] | Mapping[str, "Value"]
 
 _ESCAPES: Final = str.maketrans(
     {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -39,6 +39,11 @@ def literal(value: Value) -> str:
             return str(value)
         case str():
             return f'"{value.translate(_ESCAPES)}"'
+        case Mapping():
+            items = "".join(
+                f"{attribute(name)} = {literal(item)}; " for name, item in value.items()
+            )
+            return f"{{ {items}}}"
         case _:
             items = "".join(f"{literal(item)} " for item in value)
             return f"[ {items}]" if items else "[]"

@@ -91,20 +91,17 @@ def _commands(source: Source) -> list[list[str]]:
     if not given["fetchSubmodules"]:
         return [argv, store.prefetch_tarball_argv(f"{url}/archive/{rev}.tar.gz")]
     # The hash of a clone is that of its tree without .git.
-    ref = f"ref = {quoting.literal(f'refs/tags/{rev}')};"
-    if is_revision(rev):
-        ref = f"allRefs = true; rev = {quoting.literal(rev)};"
-    clone = f"builtins.fetchGit {{ url = {quoting.literal(url)}; {ref} submodules = true; }}"
-    return [argv, store.evaluate_argv(f"({clone}).narHash")]
+    ref = {"allRefs": True, "rev": rev} if is_revision(rev) else {"ref": f"refs/tags/{rev}"}
+    clone = quoting.literal({"url": url, "submodules": True, **ref})
+    return [argv, store.evaluate_argv(f"(builtins.fetchGit {clone}).narHash")]
 
 
 def _build_with_fake_hash(source: Source, given: dict[str, str | bool]) -> list[str]:
     """Return a build with a wrong hash: it fails, and Nix reports the right one."""
-    words = {**given, "hash": FAKE}.items()
-    code = " ".join(f"{name} = {quoting.literal(value)};" for name, value in words)
     tarball = f"builtins.fetchTarball {quoting.literal(mirrored(source.pin.origin.address))}"
-    function = f"with import ({tarball}) {{ }}; {source.origin.function}"
-    return store.build_expression_argv(f"{function} {{ {code} }}")
+    arguments = quoting.literal({**given, "hash": FAKE})
+    call = f"{source.origin.function} {arguments}"
+    return store.build_expression_argv(f"with import ({tarball}) {{ }}; {call}")
 
 
 def fetch(source: Source, seconds: float = SECONDS) -> FetchedHash:

@@ -45,8 +45,7 @@ def learned(matrix: Matrix, pin: Pin) -> Pin:
     given = {"url": mirrored(pin.origin.address)}
     if pin.sha256_of == pin.rev:
         given["sha256"] = pin.sha256
-    code = " ".join(f"{name} = {quoting.literal(value)};" for name, value in given.items())
-    nixpkgs = f"import (builtins.fetchTarball {{ {code} }})"
+    nixpkgs = f"import (builtins.fetchTarball {quoting.literal(given)})"
     path = quoting.literal(str(_EXPRESSION))
     argv = store.evaluate_argv(f"import (/. + {path}) {{ nixpkgs = {nixpkgs}; }}")
     with waiting(f"evaluating nixpkgs {pin.rev}"):

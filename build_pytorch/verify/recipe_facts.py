@@ -23,7 +23,7 @@ from build_pytorch.matrix.known_hardware import version_for
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.tables import CUDA_PACKAGES, CUDA_PACKAGES_VARIABLE
 from build_pytorch.nix import evaluation, quoting
-from build_pytorch.nix.evaluation import EvaluatedRecipe, Evaluation, Recipe, Scope
+from build_pytorch.nix.evaluation import EvaluatedRecipe, Recipe
 from build_pytorch.verify import hooks
 from build_pytorch.verify.context import Context
 from build_pytorch.verify.hooks import Hooks
@@ -85,10 +85,12 @@ def facts_of(context: Context) -> RecipeFacts:
             for it in recipes
             if CUDA_PACKAGES_VARIABLE in it.text
         ]
-    scope = Scope(_arguments(context, names), is_offline=not context.pinned)
     items = [Recipe(name, package=name) for name in names.values()]
     title = "evaluating against the pinned nixpkgs"
-    results = Evaluation([*items, *recipes], scope, title).finish()
+    arguments = _arguments(context, names)
+    results = evaluation.evaluate(
+        [*items, *recipes], arguments, title, is_offline=not context.pinned
+    )
     given = RecipeFacts(results, pins={path: names[code] for path, code in packages.items()})
     for name, result in results.items():
         nested = result.facts or {}

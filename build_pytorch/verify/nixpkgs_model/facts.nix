@@ -85,7 +85,7 @@ let
     possible = attrNames (function { impossibleHosts = false; });
   };
 in
-if item ? isSet then
+if item ? is_set then
   ofSet drv
 else
   {
