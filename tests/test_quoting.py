@@ -51,44 +51,36 @@ def evaluated(items: list[str], tmp_path: Path) -> list[object]:
 
 
 @needs_nix
-def test_a_text_evaluates_to_itself_as_a_string(tmp_path: Path) -> None:
-    assert evaluated([quoting.literal(text) for text in TEXTS], tmp_path) == TEXTS
-
-
-@needs_nix
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [("", ""), ("\n    ", "\n  "), ("x: ", " y"), ("\n      a\n    ", "\n      "), ("'", "'.")],
-)
-def test_a_text_evaluates_to_itself_anywhere_in_an_indented_string(
-    tmp_path: Path, before: str, after: str
-) -> None:
-    """Nix removes the indentation of the lines around it; what that yields, a word shows."""
-    blocks = [f"''{before}{quoting.indented(text)}{after}''" for text in ["word", *TEXTS]]
-    first, *found = evaluated(blocks, tmp_path)
-    assert found == [str(first).replace("word", text) for text in TEXTS]
-
-
-@needs_nix
-def test_texts_beside_each_other_stay_apart_in_an_indented_string(tmp_path: Path) -> None:
-    source = random.Random(1)
-    rows = [source.choices(TEXTS, k=3) for _ in range(2000)]
-    blocks = [f"''{''.join(map(quoting.indented, row))}''" for row in rows]
-    assert evaluated(blocks, tmp_path) == ["".join(row) for row in rows]
-
-
-@needs_nix
-def test_a_text_is_the_attribute_name_that_it_is(tmp_path: Path) -> None:
-    names = list(dict.fromkeys([*TEXTS, "if", "rec", "or", "a-b", "a'", "_", "x.y", ""]))
-    sets = [f"builtins.attrNames {{ {quoting.attribute(name)} = 1; }}" for name in names]
-    assert evaluated(sets, tmp_path) == [[name] for name in names]
+def test_values_evaluate_to_themselves(tmp_path: Path) -> None:
+    """Among them are the names of attributes."""
+    words = ["if", "rec", "or", "a-b", "a'", "_", "x.y", ""]
+    names = dict.fromkeys([*TEXTS, *words], "x")
+    values: list[quoting.Value] = [*TEXTS, [], True, False, None, 7, [["a", 1], ["''"]], {}, names]
+    assert evaluated([quoting.literal(value) for value in values], tmp_path) == values
     assert quoting.attribute("cudaPackages_13") == "cudaPackages_13"
 
 
 @needs_nix
-def test_lists_and_other_values_evaluate_to_themselves(tmp_path: Path) -> None:
-    values: list[quoting.Value] = [TEXTS[:50], [], True, False, None, 7, [["a", 1], ["''"]]]
-    assert evaluated([quoting.literal(value) for value in values], tmp_path) == values
+def test_a_text_evaluates_to_itself_anywhere_in_an_indented_string(tmp_path: Path) -> None:
+    """Nix removes the indentation of the lines around it; what that yields, a word shows.
+
+    Texts beside each other stay apart.
+    """
+    source = random.Random(1)
+    rows = [source.choices(TEXTS, k=3) for _ in range(2000)]
+    blocks = [f"''{''.join(map(quoting.indented, row))}''" for row in rows]
+    assert evaluated(blocks, tmp_path) == ["".join(row) for row in rows]
+    around = [
+        ("", ""),
+        ("\n    ", "\n  "),
+        ("x: ", " y"),
+        ("\n      a\n    ", "\n      "),
+        ("'", "'."),
+    ]
+    for before, after in around:
+        blocks = [f"''{before}{quoting.indented(text)}{after}''" for text in ["word", *TEXTS]]
+        first, *found = evaluated(blocks, tmp_path)
+        assert found == [str(first).replace("word", text) for text in TEXTS]
 
 
 def test_plain_text_stays_readable() -> None:
@@ -135,16 +127,17 @@ def test_a_text_shows_as_itself_in_a_cell_of_a_table() -> None:
         assert cell.split() == f"x{text.translate(SPACES)}x".split()
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("name", "a b"), ("name", '"'), ("name", "a\n"), ("name", "-rf"), ("name", ""),
-        ("path", "../x"), ("path", "/etc"),
-        ("path", "a/../b"), ("file", "../a/../b"), ("word", "$x"),
-        ("path", "a//b"), ("path", "a b"), ("path", "a\n"),
-        ("code", "a`b"), ("code", "a\nb"),
-    ],
-)  # fmt: skip
-def test_a_place_without_escapes_refuses_what_it_cannot_hold(name: str, text: str) -> None:
-    with pytest.raises(TemplateError, match="not"):
-        quoted(text, name)
+REFUSED = {
+    "name": ("a b", '"', "a\n", "-rf", ""),
+    "path": ("../x", "/etc", "a/../b", "a//b", "a b", "a\n"),
+    "file": ("../a/../b",),
+    "word": ("$x",),
+    "code": ("a`b", "a\nb"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_place_without_escapes_refuses_what_it_cannot_hold(name: str) -> None:
+    for text in REFUSED[name]:
+        with pytest.raises(TemplateError, match="not"):
+            quoted(text, name)

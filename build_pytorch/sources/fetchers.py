@@ -91,9 +91,9 @@ def _commands(source: Source) -> list[list[str]]:
     if not given["fetchSubmodules"]:
         return [argv, store.prefetch_tarball_argv(f"{url}/archive/{rev}.tar.gz")]
     # The hash of a clone is that of its tree without .git.
-    ref = {"allRefs": True, "rev": rev} if is_revision(rev) else {"ref": f"refs/tags/{rev}"}
-    clone = quoting.literal({"url": url, "submodules": True, **ref})
-    return [argv, store.evaluate_argv(f"(builtins.fetchGit {clone}).narHash")]
+    clone: dict[str, str | bool] = {"url": url, "submodules": True}
+    clone |= {"allRefs": True, "rev": rev} if is_revision(rev) else {"ref": f"refs/tags/{rev}"}
+    return [argv, store.evaluate_argv(f"(builtins.fetchGit {quoting.literal(clone)}).narHash")]
 
 
 def _build_with_fake_hash(source: Source, given: dict[str, str | bool]) -> list[str]:
