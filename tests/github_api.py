@@ -41,7 +41,7 @@ def content(text: str) -> Answer:
 
 
 class Api:
-    """GitHub's API. Answers may be lists: one for each time that it is asked.
+    """GitHub's API.
 
     An answer of status 0 drops the connection; `trickle` sends each answer byte by byte.
     """
@@ -50,7 +50,7 @@ class Api:
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.reason: str | None = None
         self.trickle = False
-        self.answers: dict[str, Answer | list[Answer] | Callable[[], Answer]] = {
+        self.answers: dict[str, Answer | Callable[[], Answer]] = {
             RELEASES: ok(
                 [
                     {"tag_name": "v2.12.0rc1", "prerelease": True},
@@ -74,8 +74,7 @@ class Api:
             def answer(self) -> None:
                 api.requests.append((self.path, dict(self.headers)))
                 found = api.answers.get(self.path, (404, {}, b'{"message": "Not Found"}'))
-                answer = found.pop(0) if isinstance(found, list) else found
-                code, headers, body = answer() if callable(answer) else answer
+                code, headers, body = found() if callable(found) else found
                 if not code:
                     self.close_connection = True
                     return

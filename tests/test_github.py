@@ -45,18 +45,6 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     api.server.server_close()
 
 
-@pytest.mark.parametrize(
-    "failure", [(500, {}, b""), (503, {"Retry-After": "999999"}, b""), (0, {}, b"")]
-)
-def test_failures_of_a_server_and_dropped_connections_are_tried_again(
-    api: Api, failure: Answer
-) -> None:
-    good = api.answers[RELEASES]
-    api.answers[RELEASES] = [failure, failure, good]  # type: ignore[list-item]
-    assert github.newest_version(PYTORCH) == "2.11.0"
-    assert len(api.requests) == 3
-
-
 def test_what_is_not_there_is_none(api: Api) -> None:
     assert github.newest_version("pytorch/none") == "0"
     api.answers[commits(PYTORCH, "main")] = (422, {}, b'{"message": "No commit found for SHA"}')
@@ -71,8 +59,8 @@ LIMIT = "403: .*; GitHub accepts 60 requests an hour, and 5000 with a token in G
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        ((503, {"Retry-After": "999999"}, b""), "answered 503: /repos/pytorch/pytorch/rel"),
-        ((599, {}, b""), "answered 599: "),
+        ((0, {}, b""), "gave no whole answer; this command needs a network connection; check it"),
+        ((503, {}, b""), "answered 503: /repos/pytorch/pytorch/rel"),
         ((403, {"X-RateLimit-Remaining": "0"}, b"{}"), LIMIT),
         ((429, {"Retry-After": "999999"}, b""), "answered 429: .*; GitHub accepts 60 requests"),
         ((200, {"Content-Length": "99"}, b"{}"), "gave no whole answer; this command needs a net"),
@@ -85,13 +73,10 @@ LIMIT = "403: .*; GitHub accepts 60 requests an hour, and 5000 with a token in G
 def test_an_answer_that_is_none_is_one_line(api: Api, answer: Answer, says: str) -> None:
     api.reason = "I'm \x1b]0;title\x07 \x9b31m"
     api.answers[RELEASES] = answer
-    start = time.monotonic()
     with pytest.raises(ToolError, match=says) as caught:
         github.newest_version(PYTORCH)
     assert str(caught.value).isprintable()
     assert "title" not in str(caught.value)
-    assert len(api.requests) == (3 if answer[0] == 503 else 1)
-    assert time.monotonic() - start < 60  # whatever Retry-After says
 
 
 @pytest.mark.parametrize("kind", ["a hang", "small parts", "no server"])

@@ -7,7 +7,6 @@ in: its message is shown.
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -78,9 +77,9 @@ def _obstacle(state: PackageState, system: str, closure: Sequence[str]) -> str:
         here = f"is for {package.platform}, and Flox here publishes for {store.this_system()}"
         return f"{here}; publish it there, or with --system {package.platform}"
     names = [Path(path).name.partition("-")[2] for path in closure]
-    if package is not package.variant:
-        for wrong in check_torch(package.variant, names):
-            return f"its closure has {wrong.found}, and not {wrong.expected}; {build}"
+    is_companion = package is not package.variant
+    for wrong in check_torch(package.variant, names) if is_companion else ():
+        return f"its closure has {wrong.found}, and not {wrong.expected}; {build}"
     return ""
 
 
@@ -125,15 +124,12 @@ def _run_flox(
     argv += [] if package.platform == store.this_system() else ["--system", package.platform]
     argv.append(package.package)
     say(f"$ {' '.join(argv)}")
-    tail: deque[str] = deque(maxlen=_TAIL)
-
-    def take(lines: Sequence[bytes]) -> None:
-        texts = (line.decode("utf-8", errors="replace") for line in lines)
-        tail.extend(text for text in texts if text.strip())
-
-    code = process.start(argv, cwd=root, take=take).finish().code
+    lines: list[bytes] = []
+    code = process.start(argv, cwd=root, take=lines.extend).finish().code
     if code:
-        say("".join(f"    {line}\n" for line in tail) + f"{package.id}: exit code {code}")
+        for line in [line for line in lines if line.strip()][-_TAIL:]:
+            say(f"    {line.decode(errors='replace')}")
+        say(f"{package.id}: exit code {code}")
         return Publication(variant=package.id, action="failed", reason=f"exit code {code}")
     event = ledger.event_of(
         package,

@@ -16,7 +16,6 @@ import requests
 import urllib3
 from msgspec import Struct
 from packaging.version import Version
-from requests.adapters import HTTPAdapter
 
 from build_pytorch.base import foreign_json
 from build_pytorch.base.errors import BuildPytorchError, ToolError
@@ -37,13 +36,6 @@ _TRITON_FILE: Final = ".ci/docker/ci_commit_pins/triton.txt"
 
 _SECONDS: Final = 10.0
 """Maximum for a connection, for each wait for an answer, and for a whole answer."""
-_RETRY: Final = urllib3.Retry(
-    2,
-    status_forcelist=(500, 502, 503, 504),
-    backoff_factor=0.2,
-    respect_retry_after_header=False,  # a server may name any number of seconds
-    raise_on_status=False,
-)
 _LIMIT: Final = "GitHub accepts 60 requests an hour, and 5000 with a token in GITHUB_TOKEN"
 
 _Answer = TypeVar("_Answer")
@@ -60,16 +52,13 @@ def ask(path: str, kind: type[_Answer], seconds: float = _SECONDS) -> _Answer | 
         headers["Authorization"] = f"Bearer {token}"
     data, end = b"", time.monotonic() + seconds
     try:
-        with requests.Session() as session:
-            session.mount(base, HTTPAdapter(max_retries=_RETRY))
-            answer = session.get(base + path, headers=headers, timeout=seconds, stream=True)
-            with answer:
-                while len(data) <= foreign_json.MAX_BYTES:
-                    if time.monotonic() > end:
-                        raise TimeoutError
-                    if not (part := answer.raw.read1(1 << 20, decode_content=True)):
-                        break
-                    data += part
+        with requests.get(base + path, headers=headers, timeout=seconds, stream=True) as answer:
+            while len(data) <= foreign_json.MAX_BYTES:
+                if time.monotonic() > end:
+                    raise TimeoutError
+                if not (part := answer.raw.read1(1 << 20, decode_content=True)):
+                    break
+                data += part
     except (OSError, ValueError, urllib3.exceptions.HTTPError):  # OSError: also those of requests
         what = "gave no whole answer; this command needs a network connection"
         raise ToolError(f"{base} {what}; check it and try again") from None

@@ -20,7 +20,7 @@ from build_pytorch.matrix.field_types import Trail, listed, misfits
 from build_pytorch.matrix.known_hardware import repository_of, version_for
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import PackageSource, Pin, Release, TorchSource
+from build_pytorch.matrix.tables import PackageSource, Pin, Release
 from build_pytorch.sources import pin_facts
 from build_pytorch.sources.github import NightlyCommit
 
@@ -157,20 +157,17 @@ def _values(move: Move, key: str, pin: Pin) -> dict[str, Values]:
 
     Raises BuildPytorchError for a PyTorch that is broken on the CUDA.
     """
-    torch, commit = move.old.torch, move.commit
-    version = move.torch or (pin.torch if torch.is_of_pin else torch.version)
-    version = commit.version if commit else version
-    python: Values = {}
-    if move.python not in {"", move.old.python.version}:
-        python = {("python", "version"): move.python}
-    by_reason = {
-        f"nixpkgs {pin.rev}": _of_pin(move, key, pin),
-        f"PyTorch {version}": (
-            _of_commit(torch, commit) if commit else _of_torch(move, version, pin)
-        ),
-        f"CUDA {move.new_cuda}": _of_cuda(move, key, pin),
-        f"Python {move.python}": python,
-    }
+    old, commit = move.old, move.commit
+    version = move.torch or (pin.torch if old.torch.is_of_pin else old.torch.version)
+    by_reason = {f"nixpkgs {pin.rev}": _of_pin(move, key, pin)}
+    if commit is None:
+        by_reason[f"PyTorch {version}"] = _of_torch(move, version, pin)
+    elif (commit.version, commit.rev) != (old.torch.version, old.torch.rev):
+        source = {**structs.asdict(commit), "hash": "", "hash_of": ""}
+        by_reason[f"PyTorch {commit.version}"] = {("torch", key): it for key, it in source.items()}
+    by_reason[f"CUDA {move.new_cuda}"] = _of_cuda(move, key, pin)
+    if move.python not in {"", old.python.version}:
+        by_reason[f"Python {move.python}"] = {("python", "version"): move.python}
     return {reason: values for reason, values in by_reason.items() if values}
 
 
@@ -218,14 +215,6 @@ def _of_source(
         values |= {"source": "github", "owner": owner, "repo": repo}
         values |= {"submodules": True} if name == "torch" else {}
     return values
-
-
-def _of_commit(torch: TorchSource, commit: NightlyCommit) -> Values:
-    """The commit of a nightly, with the Triton that its source names."""
-    if (torch.version, torch.rev) == (commit.version, commit.rev):
-        return {}
-    values = {**structs.asdict(commit), "hash": "", "hash_of": ""}
-    return {("torch", field): value for field, value in values.items()}
 
 
 def _of_cuda(move: Move, key: str, pin: Pin) -> Values:

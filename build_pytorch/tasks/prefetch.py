@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,11 +29,10 @@ def prefetch(
     release: str = "",
     accept: bool = False,
     from_log: str = "",
-    json: bool = False,
 ) -> int:
     """Fetch the hashes of all sources for matrix.toml."""
     from build_pytorch.base import paths
-    from build_pytorch.base.console import Screen, print_json
+    from build_pytorch.base.console import Screen
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
     from build_pytorch.matrix import matrix_editor, matrix_reader
     from build_pytorch.sources import fetchers
@@ -44,7 +42,7 @@ def prefetch(
     root = project()
     matrix = matrix_reader.load(root, learning=True)
     wanted = fetchers.sources(matrix, words(only), release)
-    screen = Screen(sys.stderr if json else sys.stdout)
+    screen = Screen(sys.stdout)
     fetched = fetchers.from_log(Path(from_log), wanted) if from_log else fetchers.fetch_all(wanted)
     text = matrix_editor.with_values(matrix.text, fetchers.hash_values(fetched))
     for source in [] if from_log else wanted:
@@ -64,27 +62,10 @@ def prefetch(
         fix = "Find out why; --accept takes the new hash. Nothing was written."
         screen.fold("warning: ", f"{what}. {fix}")
     differs = change.action.writes
-    code = EXIT_FINDINGS if refused or (check and differs) else EXIT_OK
-    writes = differs and not (refused or check)
-    if json:
-        rows = [
-            {
-                "release": item.source.release,
-                "name": item.source.name,
-                "taken_for": item.source.origin.revision,
-                "old": item.source.hash,
-                "hash": item.hash,
-                "state": item.state,
-                "fetcher": item.fetcher,
-            }
-            for item in fetched
-        ]
-        print_json({"sources": rows, "written": writes, "exit_code": code}, sys.stdout)
-    if not writes:
-        return code
+    if refused or check or not differs:
+        return EXIT_FINDINGS if refused or (check and differs) else EXIT_OK
     matrix_editor.write(root / paths.MATRIX, matrix.text, text)
-    with redirect_stdout(screen.stream):
-        return max(code, phases.run([1, 2, 3, 4, 5]))
+    return phases.run([1, 2, 3, 4, 5])
 
 
 def _with_contents(matrix: Matrix, text: str, key: str, screen: Screen) -> str:
