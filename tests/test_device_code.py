@@ -134,6 +134,8 @@ def test_the_nccl_beside_a_wheel_counts_for_the_size_alone(tmp_path: Path) -> No
 
 
 def test_a_cpu_only_build_is_found_by_its_libraries(tmp_path: Path) -> None:
+    nothing = Target(package=variant_of("sm90-avx2"), folder=tmp_path)
+    assert not list(device_code.check_device_code(nothing, {}))
     compile_library(tmp_path)
     assert looked("device-code", "cpu-avx2", tmp_path)["state"] == "passed"
     wrong = looked("device-code", "sm90-avx2", tmp_path)

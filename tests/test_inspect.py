@@ -258,18 +258,10 @@ def test_one_bad_result_is_a_row_and_the_others_are_inspected(
 
 
 @needs_nix
-@pytest.mark.parametrize(
-    ("name", "id_", "part_id", "says"),
-    [
-        ("second", "sm90-avx2", "closure", "CUDA 12.9: cuda_nvrtc-12.9.86"),
-    ],
-)
-def test_a_wrong_result_is_found_in_its_part(
-    results: Results, tmp_path: Path, name: str, id_: str, part_id: str, says: str
-) -> None:
-    part = named(results.inspected(tmp_path, name, id_), part_id)
+def test_a_second_cuda_is_found_in_a_closure(results: Results, tmp_path: Path) -> None:
+    part = named(results.inspected(tmp_path, "second", "sm90-avx2"), "closure")
     assert part["state"] == "failed"
-    assert texts(part).startswith(says)
+    assert texts(part).startswith("CUDA 12.9: cuda_nvrtc-12.9.86")
 
 
 @needs_nix
