@@ -1,4 +1,4 @@
-"""Kill -9 at any moment: phases while they write, builds while they run. Nothing may be lost.
+"""Kill -9 at any moment: commands while they write files, builds while they run. Nothing is lost.
 
 Points are drawn from a seed, which a failing test prints.
 """
@@ -11,7 +11,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -29,50 +28,6 @@ from build_pytorch.sources import fetchers, planned_change
 from build_pytorch.verify import reports
 
 KILLED: Final = -9
-LAST: Final = 1 << 30  #: the number of a call that no run reaches
-
-SERVER: Final = """
-import os, signal, sys
-from build_pytorch.base import file_plan
-from build_pytorch.tasks import menu, phases
-from build_pytorch.tasks.command import guarded
-
-def run(wanted, count):
-    seen = 0
-    def counted(call):
-        def wrapper(*args, **options):
-            nonlocal seen
-            seen += 1
-            if seen == wanted:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*args, **options)
-        return wrapper
-    apply = file_plan.apply
-    def applied(*args):
-        for name in ("open", "fsync", "replace", "unlink", "fchmod", "mkdir"):
-            setattr(os, name, counted(getattr(os, name)))
-        apply(*args)
-        os.write(count, b"%d " % seen)
-    file_plan.apply = applied
-    sys.stdout = open(os.devnull, "w")
-    return guarded(lambda: phases.run([1, 2, 3, 4, 5]))
-
-for line in sys.stdin:
-    reader, count = os.pipe()
-    child = os.fork()
-    if not child:
-        os._exit(run(int(line), count))
-    os.close(count)
-    calls = os.read(reader, 20).decode() or "0"
-    os.close(reader)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), calls, flush=True)
-"""
-"""Runs the five phases once for each line, killed before so many calls that change files.
-
-Prints the exit code and, of a run that was not killed, the number of calls."""
-
-Tree = dict[str, bytes | None]
-"""Content by path; None for no file."""
 
 
 def change_everything(project: Project) -> None:
@@ -83,115 +38,20 @@ def change_everything(project: Project) -> None:
     project.edit("matrix.toml", "[pin.", f"{cpu}[pin.")
 
 
-class PhaseKiller:
-    """A Git checkout whose phases are started and killed, each time from one of several states."""
-
-    def __init__(self, project: Project) -> None:
-        self.project = project
-        project.commit()
-        (project.root / "kills.py").write_text(SERVER)
-        before = project.snapshot()
-        change_everything(project)
-        self._server = subprocess.Popen(
-            [sys.executable, "kills.py"],
-            cwd=project.root,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.run()[0] == 0
-        after = project.snapshot()
-        self.new: Tree = {p: data for p, data in after.items() if before.get(p) != data}
-        del self.new["matrix.toml"]
-        recipes = sorted(path for path in self.new if path.endswith(".nix"))
-        rewritten: Tree = {path: before[path] for path in self.new}
-        left: Tree = {
-            path.replace("-sm", "-sm7"): _renamed(before[path], path) for path in recipes[4::9]
-        }
-        self.new |= dict.fromkeys(left)
-        none: Tree = dict.fromkeys(left)
-        self.states: dict[str, Tree] = {
-            "rewrite": rewritten | none,
-            "create": self.new | none | dict.fromkeys(recipes[::2]),
-            "delete": self.new | left,
-            "all three": rewritten | left | dict.fromkeys(recipes[1::2]),
-        }
-        self.calls: dict[str, int] = {}
-        for name in self.states:
-            self.restore(name)
-            code, self.calls[name] = self.run()
-            found = self.found()
-            wrong = [path for path in self.new if found[path] != self.new[path]]
-            assert (code, wrong) == (0, []), (name, code, wrong[:5])
-
-    def run(self, call: int = LAST) -> tuple[int, int]:
-        """Run the phases to the end or the kill. Return the exit code and the number of calls."""
-        assert self._server.stdin
-        assert self._server.stdout
-        self._server.stdin.write(f"{call}\n")
-        self._server.stdin.flush()
-        code, calls = map(int, self._server.stdout.readline().split())
-        return code, calls
-
-    def end(self) -> None:
-        self._server.communicate()
-
-    def restore(self, state: str) -> None:
-        """Write the files of a state, and remove what a killed run left behind."""
-        for path in self.temporary():
-            path.unlink()
-        for name, data in self.states[state].items():
-            path = self.project.root / name
-            if data is None:
-                path.unlink(missing_ok=True)
-            else:
-                path.write_bytes(data)
-
-    def found(self) -> Tree:
-        root = self.project.root
-        paths = {path: root / path for path in self.new}
-        return {p: path.read_bytes() if path.exists() else None for p, path in paths.items()}
-
-    def temporary(self) -> list[Path]:
-        root = self.project.root
-        folders = {(root / path).parent for path in self.new}
-        return [path for folder in folders for path in folder.glob(f".*{TEMPORARY}")]
+def disorder(project: Project) -> None:
+    """Leave recipes to rewrite, to create and to delete: old, missing, and in no matrix."""
+    change_everything(project)
+    recipes = sorted(project.pkgs.glob("*-sm*.nix"))
+    for recipe in recipes[1::2]:
+        recipe.unlink()
+    for recipe in recipes[::8]:
+        name = recipe.stem.replace("-sm", "-sm7")
+        text = recipe.read_text().replace(f"# {recipe.stem}\n", f"# {name}\n", 1)
+        sealed = digest.seal(re.sub("sha256:[0-9a-f]{64}", digest.PLACEHOLDER, text))
+        recipe.with_name(f"{name}.nix").write_text(sealed)
 
 
-def _renamed(data: bytes, path: str) -> bytes:
-    """The recipe as generated for another name, which is in no matrix."""
-    stem = Path(path).stem
-    text = data.decode().replace(f"# {stem}\n", f"# {stem.replace('-sm', '-sm7')}\n", 1)
-    return digest.seal(re.sub("sha256:[0-9a-f]{64}", digest.PLACEHOLDER, text)).encode()
-
-
-def phases(killer: PhaseKiller, dice: random.Random, count: int) -> Counter[str]:
-    """Kill the phases so many times, each at a drawn call; finish every fourth run."""
-    counts: Counter[str] = Counter()
-    whole = killer.project.snapshot()
-    others = {path: data for path, data in whole.items() if path not in killer.new}
-    while counts["phase kills"] < count:
-        state = dice.choice(list(killer.states))
-        old = killer.states[state]
-        killer.restore(state)
-        where = f"call {(call := dice.randint(1, killer.calls[state]))}"
-        code, _ = killer.run(call)
-        assert code == KILLED, f"{state}, {where}: ended with {code}"
-        counts["phase kills"] += 1
-        found = killer.found()
-        for path, data in found.items():
-            assert data in (old[path], killer.new[path]), f"{state}, {where}: {path} is torn"
-        counts["halfway"] += old != found != killer.new
-        counts["temporary files"] += bool(killer.temporary())
-        if counts["phase kills"] % 4 == 0:
-            code, _ = killer.run()
-            assert (code, killer.found(), killer.temporary()) == (0, killer.new, []), where
-            counts["finished"] += 1
-    killer.restore("rewrite")
-    assert killer.run()[0] == 0
-    rest = {path: data for path, data in killer.project.snapshot().items() if path in others}
-    assert rest == others, "files that no phase writes are as before"
-    return counts
+# --- builds ---
 
 
 def builds(world: World, dice: random.Random, count: int) -> Counter[str]:
@@ -245,13 +105,14 @@ def builds(world: World, dice: random.Random, count: int) -> Counter[str]:
     return counts
 
 
-# --- commands that change matrix.toml ---
+# --- commands that write files ---
 
 CHANGES: Final = {
+    "phases": ["phase1", "phase2", "phase3", "phase4", "phase5"],
     "bump --as": ["bump", "--release", "cuda12_8", "--python", "3.12", "--as", "other"],
     "bump": ["bump", "--release", "cuda13_0", "--torch", "2.11.0", "--python", "3.12"],
 }
-"""A command line of each command that writes matrix.toml and other files; for a whole matrix."""
+"""A command line of each command that writes matrix.toml or files that follow from it."""
 
 
 class ChangeKiller:
@@ -262,6 +123,8 @@ class ChangeKiller:
 
     def __init__(self, project: Project, command: str) -> None:
         self.project, self.words = project, CHANGES[command]
+        if command == "phases":
+            disorder(project)
         project.commit()
         self.old = project.snapshot()
         self.run(0)  # the first run also makes the folder of the state, which Git ignores
@@ -321,6 +184,9 @@ class ChangeKiller:
         code, _ = self.run(point)
         assert code == KILLED, (self.words, point, code)
         halfway = self.project.snapshot()
+        for path, data in halfway.items():
+            if data not in (self.old.get(path), self.new.get(path)) and TEMPORARY not in path:
+                return f"torn: {path}"
         code, said = self.run_again()
         if code and halfway != self.new:  # had it ended, `exists already` would be right
             return f"refused: {said[-2000:]}"
@@ -343,7 +209,7 @@ def changes(command: str, dice: random.Random, count: int) -> Counter[str]:
     """Kill a command of CHANGES at so many points, or at all if it has fewer."""
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as name:
-        project = copied_project(Path(name) / "project", is_whole=True)
+        project = copied_project(Path(name) / "project", is_whole=command != "phases")
         killer = ChangeKiller(project, command)
         for point in drawn(dice, killer.points, count):
             left = killer.kill(point)

@@ -10,11 +10,10 @@ from build_pytorch.base.errors import MatrixError
 from build_pytorch.build.backends import BuildAction, BuildSettings
 from build_pytorch.build.build_plan import make_plan
 from build_pytorch.compare.comparison import alias_line
-from build_pytorch.compare.measurement import Estimate, MeasuredSetting
+from build_pytorch.compare.measurement import Estimate, MeasuredSetting, Verdict
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import select_packages, session_ids
-from build_pytorch.results.ledger import Verdict
 
 TEXT = (PROJECT / "matrix.toml").read_text()
 

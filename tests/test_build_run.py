@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import io
+import os
 import signal
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,47 @@ def test_a_companion_begins_when_its_variant_has_ended(
     assert started == ["sm90-avx2", "sm120-avx2", companion]
 
 
+def test_builds_run_at_once(
+    carried_out: Callable[..., tuple[dict[str, str], BuildRun]], tmp_path: Path
+) -> None:
+    """Each waits for the other."""
+    ids = ("sm90-avx2", "sm120-avx2")
+    wait = "for i in $(seq 99); do [ -e {1} ] && exit; sleep 0.1; done; exit 1"
+    scripts = {
+        one: f">{tmp_path}/{one}; {wait.format(one, f'{tmp_path}/{other}')}"
+        for one, other in (ids, ids[::-1])
+    }
+    found, _ = carried_out(scripts, ids, jobs=2)
+    assert set(found.values()) == {"built"}
+
+
+def test_a_recipe_that_changes_after_the_plan_is_left_for_the_next_run(
+    carried_out: Callable[..., tuple[dict[str, str], BuildRun]], matrix: Matrix, tmp_path: Path
+) -> None:
+    recipe = tmp_path / step_of(matrix, "cpu-avx2").package.path
+    scripts = {"sm90-avx2": f"mkdir -p {recipe.parent}; echo '{{ }}' >{recipe}"}
+    found, _ = carried_out(scripts, ("sm90-avx2", "cpu-avx2"))
+    changed = "its recipe has changed since the plan; run again"
+    assert found == {"sm90-avx2": "built", "cpu-avx2": changed}
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("kill -INT {pid}; sleep 60", "exit code -2"),
+        ("trap '' INT TERM; kill -INT {pid}; sleep 1; kill -INT {pid}; sleep 60", "exit code -9"),
+    ],
+)
+def test_ctrl_c_ends_what_runs_and_begins_nothing(
+    carried_out: Callable[..., tuple[dict[str, str], BuildRun]], script: str, message: str
+) -> None:
+    """A second one kills what does not want to end."""
+    scripts = {"sm90-avx2": script.format(pid=os.getpid())}
+    found, run = carried_out(scripts, ("sm90-avx2", "sm120-avx2"))
+    assert found == {"sm90-avx2": message, "sm120-avx2": "the run was ended"}
+    assert run.ended_by == signal.SIGINT
+
+
 # --- the display ---
 
 
@@ -245,7 +287,7 @@ STOPPING = "--   USE_CUDA              : ON"  # in a CPU-only build
 def ended(attempt: BuildAttempt, script: str) -> int:
     """Run a script to its end and return the exit code."""
     attempt.command = BuildCommand(["sh", "-c", script])
-    return asyncio.run(asyncio.wait_for(attempt.run(), 30))
+    return attempt.run()
 
 
 @pytest.mark.parametrize(
@@ -271,7 +313,7 @@ def test_a_build_is_stopped_with_stronger_and_stronger_signals(
 def test_a_build_that_is_killed_before_its_program_exists_ends_at_once(
     attempt: BuildAttempt,
 ) -> None:
-    attempt.kill()
+    attempt.is_killed = True
     assert ended(attempt, "trap '' INT TERM; sleep 4249") == -signal.SIGKILL
 
 
@@ -282,3 +324,12 @@ def test_a_log_on_a_full_disk_is_incomplete_and_ends_no_build(attempt: BuildAtte
         assert ended(attempt, "echo one; echo two; exit 3") == 3
     assert attempt.lost_log == "No space left on device"
     assert attempt.reader.lines == 2
+
+
+def test_a_long_log_is_written_in_constant_memory(attempt: BuildAttempt, tmp_path: Path) -> None:
+    tracemalloc.start()
+    assert ended(attempt, f"yes {'x' * 999} | head -n 20000") == 0
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (tmp_path / attempt.log).stat().st_size > 20_000_000
+    assert peak < 8 << 20

@@ -17,7 +17,7 @@ import kills
 import pytest
 from conftest import OF_ANOTHER_USER, PROJECT, Project, copied_project, needs_nix, unfolded
 from test_prefetch import OTHER
-from world import Site, World, model, prepare, wait_until
+from world import Site, World, model, prepare
 
 from build_pytorch.base import files, git
 from build_pytorch.matrix import matrix_reader
@@ -184,20 +184,6 @@ def test_a_stale_link_is_no_result_of_a_program_that_did_nothing(changed: World)
         row = changed.built(name, "--backend", backend)["by_id"][name]
         assert row["outcome"] == "failed"
         assert f"no error, and no new result-pytorch-python313-{name}" in row["message"]
-
-
-@pytest.mark.slow
-def test_a_recipe_that_changes_while_others_build_is_left_for_the_next_run(world: World) -> None:
-    world.scenario("cpu-avx2", "phases; await go; finish")
-    run = world.start("cpu-avx2,cpu-avx512", "--json")
-    world.wait_for("started")
-    recipe = world.root / ".flox/pkgs/pytorch-python313-cpu-avx512.nix"
-    recipe.write_text(recipe.read_text().replace("-j32", "-j31"))
-    world.mark("go")
-    output, _ = run.communicate(timeout=60)
-    assert run.returncode == 1
-    assert "cpu-avx512: not started: its recipe has changed since the plan" in output
-    assert [e["variant"] for e in world.ledger() if e["event"] == "started"] == ["cpu-avx2"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
@@ -375,14 +361,6 @@ def test_the_store_decides_what_is_built_not_the_ledger(world: World) -> None:
     assert (row["action"], row["reason"]) == ("build", "not built yet")
 
 
-def test_several_variants_are_built_at_once(world: World) -> None:
-    others = ("cpu-avx512bf16", "cpu-avx512vnni")
-    for one, other in (others, others[::-1]):
-        world.scenario(one, f'phases; >"$control/{one}.runs"; await {other}.runs; finish')
-    assert world.build("cpu-avx512*", "--jobs", "3").returncode == 0
-    assert [event["event"] for event in world.ledger()] == ["started"] * 3 + ["ended"] * 3
-
-
 # --- ends before their time ---
 
 
@@ -423,24 +401,6 @@ def test_a_lost_terminal_ends_nothing(world: World) -> None:
     assert world.link("cpu-avx512").exists()
 
 
-@pytest.mark.slow
-def test_a_second_ctrl_c_ends_what_does_not_want_to_end(world: World) -> None:
-    # A stand-in for a Nix that ignores signals.
-    asked, runs = world.folder / "asked", world.folder / "runs"
-    world.program(
-        "nix-build",
-        f"#!/bin/sh\ntrap '>{asked}' INT\ntrap '' TERM\n>{runs}\nwhile :; do /bin/sleep 1; done\n",
-    )
-    run = world.start("cpu-avx2", "--backend", "nix")
-    wait_until(runs.exists, "nix-build")
-    run.send_signal(signal.SIGINT)
-    wait_until(asked.exists, "SIGINT")
-    run.send_signal(signal.SIGINT)
-    output, _ = run.communicate(timeout=8)
-    assert run.returncode == 130, output
-    assert world.ledger()[-1]["outcome"] == "interrupted"
-
-
 KILLS = int(os.environ.get("BUILD_PYTORCH_TEST_KILLS", "10"))
 
 
@@ -450,28 +410,6 @@ def test_kill_9_at_any_moment_loses_no_finished_build(world: World) -> None:
     seed = int(os.environ.get("BUILD_PYTORCH_TEST_SEED", "0")) or time.time_ns() % (1 << 30)
     counts = kills.builds(world, random.Random(seed), KILLS)
     assert counts["build kills"], f"seed {seed}"
-
-
-@pytest.mark.slow
-def test_a_long_log_streams_in_constant_memory(world: World) -> None:
-    """The largest process of all that ran, Nix included; a log in memory would be far above."""
-    world.scenario("default", f"phases; yes {'x' * 999} | head -n 50000; finish")
-    world.scenario("cpu-avx2", "good")
-    peaks = []
-    for variant in ("cpu-avx2", "cpu-avx512"):
-        code = (
-            "import resource, subprocess, sys\n"
-            f"subprocess.run([sys.executable, '-m', 'invoke', 'build', '{variant}'], check=True)\n"
-            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=world.root, env={**os.environ, **world.env},
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
-        peaks.append(int(done.stdout.splitlines()[-1]))
-    (log,) = (world.root / ".build-pytorch/logs").glob("*-cpu-avx512/*.log")
-    assert log.stat().st_size > 50_000_000
-    assert peaks[1] - peaks[0] < 30_000
 
 
 # --- Flox ---

@@ -18,10 +18,10 @@ from build_pytorch.compare.measurement import (
     MeasuredSetting,
     ProcessReport,
     Setting,
+    Verdict,
     measure,
     run_process,
 )
-from build_pytorch.results.ledger import Verdict
 
 pytestmark = pytest.mark.slow
 

@@ -371,7 +371,7 @@ def test_what_is_no_log_is_refused(project: Project, monkeypatch: pytest.MonkeyP
         log.truncate(10 << 30)
     bomb = gzip.compress(b"x" * (1 << 20))
     for name, content, message in (
-        ("sparse.log", b"", "cannot be read: larger than 2 MiB"),
+        ("sparse.log", b"", "a binary file, not the text of a log"),
         ("bomb.gz", bomb * 3, "cannot be read: larger than 2 MiB"),
         ("torn.gz", bomb[:-99], "cannot be read: the compressed data is damaged"),
         ("x.txt", "x\n".encode("utf-16"), "a binary file, not the text of a log"),

@@ -222,7 +222,11 @@ def test_a_result_is_of_the_recipe_that_the_ledger_names(checkout: Checkout) -> 
     checkout.append(blind)
     state = checkout.state("cpu-avx2")
     steps = state.steps
-    assert (steps.built, steps.published, state.overall) == ("yes", "no evidence", "published")
+    assert (steps["built"], steps["published"], state.overall) == (
+        "yes",
+        "no evidence",
+        "published",
+    )
     assert package.companion is None
     twin = replace(package, release_name="other", is_qualified=True)
     states = package_states(checkout.root, [package, twin])
@@ -233,7 +237,7 @@ def test_a_result_is_of_the_recipe_that_the_ledger_names(checkout: Checkout) -> 
     (checkout.root / package.path).write_text("another recipe")
     state = checkout.state("cpu-avx2")
     assert (state.built, state.link, state.overall) == ("outdated", output, "outdated")
-    assert (state.output, state.steps.published) == ("", "-")
+    assert (state.output, state.steps["published"]) == ("", "-")
     (checkout.root / ".build-pytorch/ledger.jsonl").unlink()
     state = checkout.state("cpu-avx2")
     assert (state.built, state.link) == ("unknown", output)
@@ -282,7 +286,7 @@ def test_a_published_result_counts_where_it_is_not_here(checkout: Checkout) -> N
     checkout.append(smoke)
     found = checkout.state("cpu-avx2")
     assert (found.overall, found.organizations) == ("published", {"acme"})
-    assert (found.built, found.steps.tested) == ("elsewhere", "passed")
+    assert (found.built, found.steps["tested"]) == ("elsewhere", "passed")
     assert found.output == "", "nothing to run here"
     (checkout.root / package.path).write_text("another recipe")
     assert checkout.state("cpu-avx2").overall == "not built"

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from build_pytorch.base import git, process
-from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
+from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.tables import environment_of
 from build_pytorch.nix import store
@@ -23,7 +23,6 @@ FLOX: Final = "flox"
 NIX: Final = store.NIX
 PROGRAMS: Final = {FLOX: "flox", NIX: store.NIX_BUILD}
 """Program by name of the backend, in the order in which they are tried without --backend."""
-_MOST_NAMED: Final = 3  #: files in a command to copy
 _CLOCK_SKEW: Final = 0.1  #: seconds by which the time stamps of files may be behind our clock
 
 
@@ -106,8 +105,7 @@ class BuildBackend:
             yield f"{error}; Flox builds only what Git tracks; use --backend nix"
             return
         if missing := [path for path in dict.fromkeys(recipes) if path not in tracked]:
-            files = " ".join(missing) if len(missing) <= _MOST_NAMED else "-A"
-            yield f"Flox sees only files that Git tracks: `git add {files}`"
+            yield f"Flox sees only files that Git tracks: `git add {' '.join(missing)}`"
 
     def command(self, step: Step, cores: int) -> BuildCommand:
         """Return the program that builds a step.
@@ -121,8 +119,7 @@ class BuildBackend:
             place = [] if folder == "." else ["--dir", folder]
             config = f"{os.environ.get('NIX_CONFIG', '')}\ncores = {cores}"
             return BuildCommand(["flox", "build", *place, package.package], {"NIX_CONFIG": config})
-        link = artefacts.link_of(self.settings.root, step.name).name
-        argv = store.build_argv(package.path, link, cores)
+        argv = store.build_argv(package.path, f"result-{step.name}", cores)
         argv += ["--keep-failed"] if self.settings.keep_failed else []
         argv += ["--builders", builders] if builders else []
         if step.action is BuildAction.REMOTE and package.platform in self.host.systems:
@@ -151,8 +148,8 @@ def choose_backend(settings: BuildSettings, host: NixSettings) -> tuple[BuildBac
     """
     name = settings.backend
     if name not in {"", *PROGRAMS}:
-        hint = near_miss(name, PROGRAMS) or f"; there are {' and '.join(PROGRAMS)}"
-        raise BuildPytorchError(f'--backend: no backend "{name}"{hint}')
+        known = " and ".join(PROGRAMS)
+        raise BuildPytorchError(f'--backend: no backend "{name}"; there are {known}')
     if settings.builders and name == FLOX:
         raise BuildPytorchError(f"--builders works only with Nix; omit --backend {name}")
     names = [name] if name else [NIX] if settings.builders else list(PROGRAMS)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import itertools
 import os
 import shlex
 import signal
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +18,6 @@ from msgspec import Struct
 
 from build_pytorch.base import files, process
 from build_pytorch.base.console import clock, shortened, visible
-from build_pytorch.base.process import Running
 from build_pytorch.build.backends import BuildCommand, Step
 from build_pytorch.build.log_reader import LogDiagnosis, LogReader, fails_again
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES_BY_ID, LogRule
@@ -33,6 +31,8 @@ _PATIENCE: Final = 60.0
 Nix deletes the folder of the build first: the sources of PyTorch took 45 s on a busy machine. A Nix
 that is killed leaves the folder.
 """
+_TICK: Final = 0.1  #: seconds between two looks whether the program has to be ended
+_NUMBERS: Final = itertools.count(1)  #: of the attempts of this process
 _KEPT: Final = "\t"  #: control characters of a build's output that its log keeps
 _KILLED: Final = (137, -9)  #: exit codes of a program that was killed: of shells, of Python
 _LONGEST: Final = 500  #: characters of a message
@@ -67,20 +67,24 @@ class BuildOutcome(Struct, frozen=True, kw_only=True):
 
 
 class BuildAttempt:
-    """Runs the program of one step. It is ended as soon as a line matches a rule that stops."""
+    """Runs the program of one step. It is ended as soon as a line matches a rule that stops.
 
-    def __init__(self, root: Path, step: Step, command: BuildCommand, number: int) -> None:
+    `is_stopped` and `is_killed` tell it to end: the first politely, the second at once.
+    """
+
+    def __init__(self, root: Path, step: Step, command: BuildCommand, cores: int) -> None:
         self.step = step
         self.command = command
+        self.cores = cores
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
-        self.id = f"{stamp}-{os.getpid()}-{number}"
+        self.id = f"{stamp}-{os.getpid()}-{next(_NUMBERS)}"
         self.log = Path(ledger.LOGS, step.name, f"{self.id}.log")  #: below the root
         self.reader = LogReader(step.package, str(self.log))
         self.lost_log = ""  #: why the log is incomplete: a full disk ends no build
         self.created = time.time()
+        self.is_stopped = self.is_killed = False
         self._root = root
         self._started = time.monotonic()
-        self._stop, self._kill = asyncio.Event(), asyncio.Event()
         with files.write_errors(root / self.log):
             self._file = files.open_below(root, self.log, "xb")
 
@@ -89,26 +93,21 @@ class BuildAttempt:
         """Seconds since the attempt began."""
         return time.monotonic() - self._started
 
-    @property
-    def was_ended(self) -> bool:
-        """Whether the program was told to end, by a log rule or by the run."""
-        return self._stop.is_set()
-
-    async def run(self) -> int:
+    def run(self) -> int:
         """Run the program to its end and return the exit code. Raises ToolError."""
-        argv = self.command.argv
-        self._loop = asyncio.get_running_loop()
+        argv, env = self.command
+        numbers, due = [signal.SIGINT, signal.SIGTERM], 0.0
         try:
             self._write([f"$ {shlex.join(argv)}"])
-            program = process.start(argv, cwd=self._root, env=self.command.env, take=self._take)
-            helper = asyncio.create_task(self._terminate(program))
-            waiter = ThreadPoolExecutor(1)
-            try:
-                return (await self._loop.run_in_executor(waiter, program.finish)).code
-            finally:
-                helper.cancel()
-                program.kill()
-                waiter.shutdown(wait=False)
+            program = process.start(argv, cwd=self._root, env=env, take=self._take)
+            while program.is_running(_TICK):
+                is_due = self.is_stopped and time.monotonic() >= due
+                if self.is_killed or (is_due and not numbers):
+                    program.kill()
+                elif is_due:
+                    program.send(numbers.pop(0))
+                    due = time.monotonic() + _PATIENCE
+            return program.finish().code
         finally:
             self.close()
 
@@ -117,21 +116,10 @@ class BuildAttempt:
         with contextlib.suppress(OSError):
             self._file.close()
 
-    def stop(self) -> None:
-        """End the program: SIGINT now, SIGTERM and SIGKILL if it goes on."""
-        self._stop.set()
-
-    def kill(self) -> None:
-        """Kill the program as soon as it runs."""
-        self._kill.set()
-        self.stop()
-
     def _take(self, lines: Sequence[bytes]) -> None:
         """Read lines of the program, in a thread of it."""
-        texts = [text for raw in lines for text in self.reader.read(raw)]
-        self._write(texts)
-        if self.reader.stop:
-            self._loop.call_soon_threadsafe(self.stop)
+        self._write([text for raw in lines for text in self.reader.read(raw)])
+        self.is_stopped |= self.reader.stop is not None
 
     def _write(self, lines: Sequence[str]) -> None:
         """Add lines to the log, unless a write has failed; escapes are shown."""
@@ -141,15 +129,6 @@ class BuildAttempt:
             self._file.write("".join(f"{visible(line, _KEPT)}\n" for line in lines).encode())
         except OSError as error:
             self.lost_log = error.strerror or "cannot be written"
-
-    async def _terminate(self, program: Running) -> None:
-        await self._stop.wait()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if not self._kill.is_set():
-                program.send(number)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._kill.wait(), _PATIENCE)
-        program.kill()
 
     # --- what became of it ---
 
@@ -177,7 +156,7 @@ class BuildAttempt:
             return self.outcome(BuildState.STOPPED, said.matches[0].text, said.rule)
         if outputs:
             return self.outcome(BuildState.BUILT, outputs=outputs)
-        if self.was_ended:
+        if self.is_stopped or self.is_killed:
             return self.outcome(BuildState.INTERRUPTED, ending)
         if said.rule:
             return self.outcome(BuildState.FAILED, said.matches[-1].text, said.rule)

@@ -18,7 +18,7 @@ from build_pytorch.build.backends import (
     choose_backend,
 )
 from build_pytorch.build.usual_times import UsualTime, group_of, usual_times
-from build_pytorch.matrix.model import Matrix, Package, Variant
+from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation
@@ -169,11 +169,6 @@ def _is_built(state: PackageState) -> bool:
     return bool(state.output) and not derivations.local_checkout(state.package.variant)
 
 
-def _same_build(variant: Variant) -> Variant | None:
-    """Return the variant that is the same build under another name."""
-    return None if derivations.local_checkout(variant) else variant.same_build_as
-
-
 def reason_to_skip(
     package: Package, asked: Collection[str], covered: Collection[str], *, force: bool
 ) -> str:
@@ -185,18 +180,15 @@ def reason_to_skip(
         return ""
     if package.impossible:
         return f"impossible-host: {package.impossible}"
-    if (twin := _same_build(package.variant)) and twin.id in covered:
-        return _twin_text(twin)
+    checkout, twin = derivations.local_checkout(package.variant), package.variant.same_build_as
+    if twin and twin.id in covered and not checkout:
+        return f"the same build as {twin.id}, unless {CUDA_PACKAGES_VARIABLE} names others"
     if package.alias_of in asked:
         return f"an alias: as fast as for {package.cpu.same_as}; named alone it is built"
     for name, place in package.untaken_hashes:
-        if not (name == CUDA_PACKAGES_SOURCE and derivations.local_checkout(package.variant)):
+        if not (name == CUDA_PACKAGES_SOURCE and checkout):
             return f"matrix.toml: {place} has no hash yet; `invoke prefetch --only {name}` takes it"
     return ""
-
-
-def _twin_text(twin: Variant) -> str:
-    return f"the same build as {twin.id}, unless {CUDA_PACKAGES_VARIABLE} names others"
 
 
 def decide(  # noqa: PLR0913 - all that decides
@@ -229,20 +221,16 @@ def decide(  # noqa: PLR0913 - all that decides
     failed, again = state.fails_again, settings.retry or settings.force or settings.keep_failed
     if failed and not again:
         return BuildAction.FAILED, f"would fail again ({failed.cause or 'compiler error'})"
-    unable = _unable(package, derivation.system if derivation else package.platform, backend)
+    system = derivation.system if derivation else package.platform
+    unable = "" if settings.force else build_obstacles.wrong_cpu(package.variant)
+    if system not in backend.host.systems:
+        unable = f"wrong platform: this machine builds no {system}; --builders names others"
     if unable and not settings.builders:
         return BuildAction.SKIPPED, unable
     reason = "the result is of another recipe" if state.link else "not built yet"
     if checkout:
         reason = f"with the CUDA packages of {checkout}; the result is not for publishing"
     return BuildAction.REMOTE if unable else BuildAction.BUILD, reason
-
-
-def _unable(package: Package, system: str, backend: BuildBackend) -> str:
-    """Return why this machine cannot build a package for a platform; empty if it can."""
-    if system not in backend.host.systems:
-        return f"wrong platform: this machine builds no {system}; --builders names others"
-    return "" if backend.settings.force else build_obstacles.wrong_cpu(package.variant)
 
 
 def _notes(
@@ -253,9 +241,6 @@ def _notes(
         number = f"{counted(len(ids), 'package')} failed, and the recipe is the same"
         yield f"{number}: `invoke diagnose {ids[0]}` says why, --retry builds again"
     builds = [step for step in steps if step.is_build]
-    for step in builds:
-        if step.is_variant and (twin := _same_build(step.package.variant)):
-            yield f"{step.package.id}: {_twin_text(twin)}"
     yield from build_obstacles.cache_notes(builds, backend)
     if work:
         yield f"Nix builds {counted(len(work.built), 'derivation')} and fetches {work.fetched}"

@@ -15,7 +15,6 @@ from build_pytorch.base.console import (
     folded,
     grouped,
     some,
-    visible,
 )
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build.backends import BuildAction
@@ -102,14 +101,12 @@ def show_outcomes(screen: Screen, plan: BuildPlan, outcomes: Mapping[str, BuildO
     """Print what became of each build, in the order of the plan, and the totals."""
     if len(outcomes) > 1:
         screen.line()
-        width = max(len(outcome.step.package.id) for outcome in outcomes.values())
-        for outcome in (outcomes[step.name] for step in plan.steps if step.name in outcomes):
-            name, took = outcome.step.package.id, clock(outcome.seconds)
-            what = f"{name:<{width}}  {took:>8}  {outcome.cause or visible(outcome.message)}"
-            colour = _COLOURS.get(outcome.state, "red")
-            screen.fold(f"  {outcome.state:<11}  ", what, colour, indent=15)
-            if outcome.log and outcome.state is not BuildState.BUILT:
-                screen.line(f"    {outcome.log}")
+        ended = [outcomes[step.name] for step in plan.steps if step.name in outcomes]
+        rows = [
+            (o.state.value, o.step.package.id, f"{clock(o.seconds):>8}  {o.cause or o.message}")
+            for o in ended
+        ]
+        screen.plan(rows, _COLOURS, verbose=True)
     built = sum(outcome.state is BuildState.BUILT for outcome in outcomes.values())
     parts = [f"{built} built, {len(outcomes) - built} not"]
     rest = Counter(step.action for step in plan.steps if step.name not in outcomes)

@@ -1,17 +1,15 @@
-"""The run of a plan: one asyncio loop in which no program and no store access blocks another.
+"""The run of a plan: it starts builds, records what becomes of them, and reacts to signals.
 
-Each attempt is a task: its program runs, then its results are looked up, recorded and reported. The
-loop starts builds, shows progress and reacts to signals.
+Each build runs in a thread, which also looks its result up in the store. All else is done here, one
+after the other: no lock is needed, and no signal separates a build from its record.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import itertools
 import shlex
 import signal
 from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Final
 
 from build_pytorch.base.console import Screen
@@ -25,7 +23,7 @@ from build_pytorch.build.usual_times import group_of
 from build_pytorch.results import evidence, ledger
 from build_pytorch.results.ledger import Event
 
-_TICK: Final = 0.25  #: seconds between two updates of the display; events end the wait earlier
+_TICK: Final = 0.25  #: seconds between two updates of the display; the end of a build is earlier
 
 
 class BuildRun:
@@ -33,67 +31,58 @@ class BuildRun:
 
     def __init__(self, plan: BuildPlan, display: BuildDisplay) -> None:
         self.plan = plan
-        self.settings = plan.backend.settings
         self.outcomes: dict[str, BuildOutcome] = {}  #: by name of the step
         self.ended_by = 0  #: the signal that ended the run, or 0
+        self._root = plan.backend.settings.root
         self._display = display
         self._say = display.say
         self._waiting = plan.builds
         self._cores = plan.cores
         self._had_no_memory: set[str] = set()  #: names of steps that were tried again
-        self._running: dict[BuildAttempt, asyncio.Task[None]] = {}
-        self._numbers = itertools.count(1)
+        self._running: dict[Future[BuildOutcome], BuildAttempt] = {}
         self._signals = 0  #: after the first no build begins, the second kills those that run
-        self._news = asyncio.Event()
 
     def run(self) -> list[BuildOutcome]:
         """Build until nothing is left, and return what became of each build of the plan.
 
         Ctrl-C and SIGTERM end the builds politely, a second one kills them.
         """
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            return asyncio.run(self._run())
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-
-    async def _run(self) -> list[BuildOutcome]:
-        # A signal is handled between two events, so none separates a build from its record.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
-        try:
-            while self._waiting or self._running:
-                self._begin()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), _TICK)
-                self._news.clear()
-                for attempt, task in list(self._running.items()):
-                    if task.done():
-                        del self._running[attempt]
-                        task.result()
-                self._display.show(list(self._running))
-                if self._signals > 1:
-                    break
-        finally:
-            for attempt in self._running:
-                attempt.kill()
-            await asyncio.gather(*self._running.values(), return_exceptions=True)
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        handlers = {number: signal.signal(number, self._on_signal) for number in numbers}
+        with ThreadPoolExecutor(self.plan.jobs) as pool:
+            try:
+                while self._waiting or self._running:
+                    self._react()
+                    self._begin(pool)
+                    ended, _ = wait(self._running, _TICK, FIRST_COMPLETED)
+                    for future in ended:
+                        self._finish(self._running.pop(future), future.result())
+                    self._display.show(self._running.values())
+            finally:
+                for attempt in self._running.values():
+                    attempt.is_killed = True
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
         return [self.outcomes[step.name] for step in self.plan.builds]
 
-    def _on_signal(self, number: int) -> None:
+    def _on_signal(self, number: int, _frame: object) -> None:
         self._signals += 1
         self.ended_by = self.ended_by or number
-        self._news.set()
-        if self._signals == 1:
-            self._say("stopping the builds; a second signal kills them")
-            self._give_up(self._waiting, "the run was ended")
-            self._stop_all()
 
-    def _begin(self) -> None:
+    def _react(self) -> None:
+        """End what runs and give up what waits, if a signal came."""
+        if not self._signals:
+            return
+        if not all(attempt.is_stopped for attempt in self._running.values()):
+            self._say("stopping the builds; a second signal kills them")
+        self._give_up(self._waiting, "the run was ended")
+        for attempt in self._running.values():
+            attempt.is_stopped, attempt.is_killed = True, self._signals > 1
+
+    def _begin(self, pool: ThreadPoolExecutor) -> None:
         """Start as many builds as may run at once; a companion waits for its variant."""
         while len(self._running) < self.plan.jobs:
-            unbuilt = [*self._waiting, *(attempt.step for attempt in self._running)]
+            unbuilt = [*self._waiting, *(attempt.step for attempt in self._running.values())]
             variants = {step.name for step in unbuilt if step.is_variant}
             ready = (
                 step
@@ -103,48 +92,44 @@ class BuildRun:
             if (step := next(ready, None)) is None:
                 return
             self._waiting.remove(step)
-            if evidence.recipe_digest(self.settings.root, step.package) == step.digest:
-                self._start(step)
-            else:
+            if evidence.recipe_digest(self._root, step.package) != step.digest:
                 self._give_up([step], "its recipe has changed since the plan; run again")
                 self._say(sentence(self.outcomes[step.name]))
+                continue
+            command = self.plan.backend.command(step, self._cores)
+            attempt = BuildAttempt(self._root, step, command, self._cores)
+            self._say(f"$ {shlex.join(command.argv)}")
+            self._record(attempt.event("started"))
+            self._running[pool.submit(self._build, attempt)] = attempt
 
-    def _start(self, step: Step) -> None:
-        command = self.plan.backend.command(step, self._cores)
-        attempt = BuildAttempt(self.settings.root, step, command, next(self._numbers))
-        self._say(f"$ {shlex.join(command.argv)}")
-        self._record(attempt.event("started"))
-        task = asyncio.create_task(self._build(attempt, self._cores))
-        task.add_done_callback(lambda _: self._news.set())
-        self._running[attempt] = task
-
-    async def _build(self, attempt: BuildAttempt, cores: int) -> None:
-        """Run an attempt, record it, and repeat it or report it. An error fails no other build."""
-        step, outputs = attempt.step, tuple[str, ...]()
+    def _build(self, attempt: BuildAttempt) -> BuildOutcome:
+        """Return what became of an attempt. An error fails no other build."""
         try:
-            code = await attempt.run()
-            if not code:
-                found = self.plan.backend.outputs
-                outputs = await asyncio.to_thread(found, step, attempt.created)
-            outcome = attempt.decide(code, outputs)
+            code = attempt.run()
+            found = self.plan.backend.outputs
+            return attempt.decide(code, () if code else found(attempt.step, attempt.created))
         except Exception as problem:  # noqa: BLE001 - of any kind
             is_expected = isinstance(problem, BuildPytorchError)
             what = "" if is_expected else f"internal error: {type(problem).__name__}: "
-            outcome = attempt.outcome(BuildState.FAILED, f"{what}{problem}")
+            return attempt.outcome(BuildState.FAILED, f"{what}{problem}")
+
+    def _finish(self, attempt: BuildAttempt, outcome: BuildOutcome) -> None:
+        """Record an attempt, and repeat it or report it."""
+        step = attempt.step
         if attempt.lost_log:
             self._say(f"{step.package.id}: its log is incomplete: {attempt.lost_log}")
         self._record(attempt.ended_event(outcome))
-        if self._is_tried_again(outcome, cores):
+        if self._is_tried_again(outcome, attempt.cores):
             return
         self.outcomes[step.name] = outcome
         self._say(sentence(outcome))
-        if outcome.state is not BuildState.BUILT:
+        if step.is_variant and outcome.state is not BuildState.BUILT:
             self._drop_hopeless(outcome)
 
     def _record(self, event: Event) -> None:
         """Write a line into the ledger. One that cannot be written ends no build."""
         try:
-            ledger.append(self.settings.root, event)
+            ledger.append(self._root, event)
         except WriteError as error:
             self._say(f"{event.variant}: not recorded: {error}")
 
@@ -162,18 +147,17 @@ class BuildRun:
         return True
 
     def _drop_hopeless(self, outcome: BuildOutcome) -> None:
-        """Give up the steps that need a step that was not built, or that share its fault."""
+        """Give up the steps that need a variant that was not built, or that share its fault."""
         step, rule = outcome.step, outcome.rule
         what = f"{step.package.id} {outcome.state}"
-        if step.is_variant:
-            group = group_of(step.package.variant)
-            built = [o.step for o in self.outcomes.values() if o.state is BuildState.BUILT]
-            proved = any(s.is_variant and group_of(s.package.variant) == group for s in built)
-            if rule and rule.shared and not proved:
-                alike = [s for s in self._waiting if group_of(s.package.variant) == group]
-                self._give_up(alike, f"{what} ({rule.id}), and its group shares that fault")
-            needing = [s for s in self._waiting if s.package.variant is step.package]
-            self._give_up(needing, f"{what}, and this needs it")
+        group = group_of(step.package.variant)
+        built = [o.step for o in self.outcomes.values() if o.state is BuildState.BUILT]
+        proved = any(s.is_variant and group_of(s.package.variant) == group for s in built)
+        if rule and rule.shared and not proved:
+            alike = [s for s in self._waiting if group_of(s.package.variant) == group]
+            self._give_up(alike, f"{what} ({rule.id}), and its group shares that fault")
+        needing = [s for s in self._waiting if s.package.variant is step.package]
+        self._give_up(needing, f"{what}, and this needs it")
 
     def _give_up(self, steps: Sequence[Step], why: str) -> None:
         """Drop steps that wait, and the companions of variants among them."""
@@ -182,10 +166,6 @@ class BuildRun:
             not_started = BuildOutcome(step=step, state=BuildState.NOT_STARTED, message=why)
             self.outcomes.setdefault(step.name, not_started)
         self._waiting = [step for step in self._waiting if step.name not in self.outcomes]
-
-    def _stop_all(self) -> None:
-        for attempt in self._running:
-            attempt.stop()
 
 
 def carry_out(plan: BuildPlan, screen: Screen) -> BuildRun:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import itertools
-import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
@@ -61,23 +59,18 @@ def _chunks(name: str) -> Iterator[bytes]:
     total = 0
     try:
         with files.open_input(Path(name)) as raw:
-            _limit(os.fstat(raw.fileno()).st_size)
             is_gzip = raw.peek(8).startswith(_GZIP)
             stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=raw) if is_gzip else raw
             while chunk := stream.read(_CHUNK):
                 if not total and b"\0" in chunk:
                     raise BuildPytorchError(f"{name}: a binary file, not the text of a log")
-                total += len(chunk)
-                _limit(total)
+                if (total := total + len(chunk)) > files.LARGEST_LOG:
+                    size = f"larger than {files.LARGEST_LOG >> 20} MiB"
+                    raise BuildPytorchError(f"{name}: cannot be read: {size}")
                 yield chunk
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or "the compressed data is damaged"
         raise BuildPytorchError(f"{name}: cannot be read: {reason}") from None
-
-
-def _limit(size: int) -> None:
-    if size > files.LARGEST_LOG:
-        raise OSError(errno.EFBIG, f"larger than {files.LARGEST_LOG >> 20} MiB")
 
 
 def named_package(packages: Iterable[Package], head: bytes) -> Package | None:

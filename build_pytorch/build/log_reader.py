@@ -237,7 +237,9 @@ class LogReader:
         elif kept := _KEPT_FOLDER.match(text):
             self.kept = kept[1]
         message = self._message_with(text)
-        part = self._part if is_own else "downloading"
+        part: BuildPart = "downloading"
+        if is_own and (self.total or self.phase == _IMPORTS):
+            part = "importing" if self.phase == _IMPORTS else "compiling"
         if is_own and not self.stop and (rule := self._matcher.stop(message or text, part)):
             self.stop = rule, NumberedLine(self.lines, shortened(text.strip(), _SHOWN))
         line = _Line(self.lines, message or text[:_KEPT], part)
@@ -249,12 +251,6 @@ class LogReader:
             self._of_step.append(line)
         if owner is not _Owner.NIX:
             self._follow_headline(text, message)
-
-    @property
-    def _part(self) -> BuildPart:
-        if self.phase == _IMPORTS:
-            return "importing"
-        return "compiling" if self.total else "downloading"
 
     def _message_with(self, text: str) -> str:
         """Return the message of CMake so far, as one line; empty if the line is of none."""

@@ -15,12 +15,7 @@ from build_pytorch.results.ledger import HOST, Event, subject_of
 
 _LAST: Final = 3  #: builds of a kind that count
 _SHORT: Final = 60.0  #: seconds; a shorter build only found its result
-_SOURCES: Final = (
-    "estimate of matrix.toml",
-    "the last of its kind",
-    "the last two of its kind",
-    "the last three of its kind",
-)
+_SOURCES: Final = ("estimate of matrix.toml", "the last", "the last two", "the last three")
 
 
 class UsualTime(Struct, frozen=True):
@@ -32,7 +27,7 @@ class UsualTime(Struct, frozen=True):
     @property
     def source(self) -> str:
         """What the seconds come from."""
-        return _SOURCES[self.builds]
+        return f"{_SOURCES[self.builds]}{' of its kind' if self.builds else ''}"
 
 
 def group_of(variant: Variant) -> tuple[str, str]:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from build_pytorch.compare.builds import ComparedBuild, ComparedTorch, Say, find_build
-from build_pytorch.compare.measurement import MeasuredSetting, measure
+from build_pytorch.compare.measurement import MeasuredSetting, Verdict, measure
 from build_pytorch.hardware import detect
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.results import evidence
-from build_pytorch.results.ledger import ComparedFacts, TestOutcome, Verdict
+from build_pytorch.results.ledger import TestOutcome
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -59,25 +59,19 @@ def compare(  # noqa: PLR0913 - the options of the command
     share = minutes * 60 / len(settings)
     found = [measure((a, b), setting, share) for setting in settings]
     cpu = machine.cpu.model or "unknown CPU"
-    facts = ComparedFacts(
-        against=b.label,
-        machine=", ".join([cpu, f"{cores} cores", *filter(None, (it.gpu for it in found))]),
-        ratios={measured.title: measured.mean.ratio for measured in found},
-        verdicts={measured.title: measured.verdict for measured in found},
-    )
-    is_noisy = Verdict.NOISY in facts.verdicts.values()
-    is_slower = Verdict.SLOWER in facts.verdicts.values()
+    verdicts = {measured.verdict for measured in found}
+    is_noisy, is_slower = Verdict.NOISY in verdicts, Verdict.SLOWER in verdicts
     result = Comparison(
         a=a_torch,
         b=b_torch,
-        machine=facts.machine,
+        machine=", ".join([cpu, f"{cores} cores", *filter(None, (it.gpu for it in found))]),
         settings=tuple(found),
         outcome="failed" if is_slower else "skipped" if is_noisy else "passed",
         reasons=tuple(f"{it.title}: {reason}" for it in found for reason in it.reasons),
         alias=alias_line(a.package, b.package, found, cpu),
     )
     recorded = evidence.record_evidence(
-        matrix.root, a.package, a.artefact, test="compare", result=result, compared=facts
+        matrix.root, a.package, a.artefact, test="compare", result=result
     )
     return recorded, a
 

@@ -10,6 +10,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
@@ -18,7 +19,6 @@ from build_pytorch.base.console import counted, waiting
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.compare import workloads
 from build_pytorch.compare.builds import ComparedBuild, answer_of
-from build_pytorch.results.ledger import Verdict
 
 ROUNDS: Final = 8  #: least number of rounds
 _EQUAL: Final = 0.03  #: ratios from 1 / 1.03 to 1.03 are no difference
@@ -32,6 +32,15 @@ Round = tuple[Seconds, Seconds]
 """What a process of A and a process of B measured."""
 Setting = tuple[str, int]
 """Where processes run, `cpu` or the number of a GPU, and with how many threads (0: any)."""
+
+
+class Verdict(StrEnum):
+    """What a comparison says, the decisive ones first. A difference of less than 3 % is none."""
+
+    SLOWER = "slower"
+    NOISY = "too noisy"
+    FASTER = "faster"
+    EQUAL = "no difference"
 
 
 class ProcessReport(Struct, frozen=True, kw_only=True):

@@ -50,13 +50,8 @@ def link(root: Path, package: Package) -> Path:
     Flox puts the link into the environment of the package; the newer one of two links counts.
     """
     of_flox = root / environment_of(package.folder) / f"result-{package.package}"
-    found = [link_of(root, package.attribute), of_flox]
+    found = [root / f"result-{package.attribute}", of_flox]
     return max(found, key=lambda path: path.lstat().st_mtime if os.path.lexists(path) else 0.0)
-
-
-def link_of(root: Path, attribute: str) -> Path:
-    """Return the path of the result link that Nix makes for an attribute of release.nix."""
-    return root / f"result-{attribute}"
 
 
 def target(path: Path) -> str:
@@ -73,8 +68,12 @@ def interpreter(artefact: Artefact, version: str) -> tuple[Path, dict[str, str |
 
     `version` is the Python version, such as `3.13`. Raises ToolError if the closure has no Python.
     """
-    closure = _propagated(artefact.output)
-    if process.which(store.NIX_STORE):
+    closure = [artefact.output]
+    for path in closure:  # grows: nixpkgs lists a Python package's dependencies in this file
+        with contextlib.suppress(OSError):
+            words = (path / "nix-support/propagated-build-inputs").read_text("utf-8").split()
+            closure += [Path(word) for word in words if Path(word) not in closure]
+    if process.which(store.NIX_STORE):  # a package with several outputs has the file in `dev` only
         closure += [Path(path) for path in sorted(store.requisites(str(artefact.output)))]
     closure = list(dict.fromkeys(closure))
     name = re.compile(rf"[a-z0-9]+-python3-{re.escape(version)}[a-z0-9.]*")
@@ -83,8 +82,8 @@ def interpreter(artefact: Artefact, version: str) -> tuple[Path, dict[str, str |
     if python is None:
         hint = f"is {artefact.output} a Python package?"
         raise ToolError(f"{artefact.link.name}: its closure has no Python {version}; {hint}")
-    own = python.parents[1]
     folders = [path / "lib" / f"python{version}" / "site-packages" for path in closure]
+    own = python.parents[1]
     search = [folder for folder in folders if folder.is_dir() and own not in folder.parents]
     return python, {
         "PYTHONPATH": ":".join(map(str, search)),
@@ -92,17 +91,3 @@ def interpreter(artefact: Artefact, version: str) -> tuple[Path, dict[str, str |
         "PYTHONSAFEPATH": "1",  # ignore the working directory; as -P, Python 3.11 and later
         "PYTHONHOME": None,
     }
-
-
-def _propagated(output: Path) -> list[Path]:
-    """Return a store path and all paths that it propagates, transitively.
-
-    nixpkgs lists a Python package's dependencies in nix-support/propagated-build-inputs. A package
-    with several outputs has that file in `dev` only; `interpreter` adds the whole closure for it.
-    """
-    found = [output]
-    for path in found:  # grows in the loop
-        with contextlib.suppress(OSError):
-            words = (path / "nix-support/propagated-build-inputs").read_text("utf-8").split()
-            found += [each for each in map(Path, words) if each not in found]
-    return found

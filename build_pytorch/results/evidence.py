@@ -17,7 +17,7 @@ from build_pytorch.nix import derivations
 from build_pytorch.nix.source_text import without_comments
 from build_pytorch.results import ledger
 from build_pytorch.results.artefacts import Artefact
-from build_pytorch.results.ledger import ComparedFacts, Event, TestKind, subject_of
+from build_pytorch.results.ledger import Event, TestKind, subject_of
 
 _NIX_FILE: Final = re.compile(r"(?<![\w./])\.{1,2}/[\w./+-]*\.nix\b")
 """A relative path in Nix code."""
@@ -56,14 +56,13 @@ def unknown_recipe(package: Package) -> str:
     return f"the ledger has no recipe for this result; {fix}"
 
 
-def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
+def record_evidence(
     root: Path,
     package: Package | None,
     artefact: Artefact | None,
     *,
     test: TestKind,
     result: _Result,
-    compared: ComparedFacts | None = None,
 ) -> _Result:
     """Save the report of a test and add a line to the ledger.
 
@@ -77,26 +76,26 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     report = f"{ledger.REPORTS}/{test}-{package.attribute if package else 'other'}-{stamp}Z.json"
     origin = event = None
     if package and artefact:
+        output = str(artefact.output)
         events = [e for e in ledger.read(root).events if e.subject == subject_of(package)]
-        origin = origin_of(events, recipe_digest(root, package), str(artefact.output))
-    if package and artefact and origin is not None and found["outcome"] != "not run":
-        event = ledger.event_of(
-            package,
-            "tested",
-            digest=origin,
-            by=test,
-            outcome=found["outcome"],
-            output=str(artefact.output),
-            reason="; ".join(found["reasons"]),
-            report=report,
-            compared=compared,
-        )
+        origin = origin_of(events, recipe_digest(root, package), output)
+        if origin is not None and found["outcome"] != "not run":
+            event = ledger.event_of(
+                package,
+                "tested",
+                digest=origin,
+                by=test,
+                outcome=found["outcome"],
+                output=output,
+                reason="; ".join(found["reasons"]),
+                report=report,
+            )
     added = {"recorded": event is not None, "report": report}
     document = {"at": moment, **found, **added, "digest": origin}
-    whole = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
     with files.write_errors(root / report):
         files.make_state(root)
-        files.write_all(root, {report: whole})
+        whole = msgspec.json.format(msgspec.json.encode(document), indent=2)
+        files.write_all(root, {report: whole + b"\n"})
     if event:
         ledger.append(root, event)
     return replace(result, **added)

@@ -11,7 +11,6 @@ import fcntl
 import os
 import platform
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
@@ -34,28 +33,6 @@ TestOutcome = Literal["passed", "failed", "skipped", "compatible"]
 """compatible: passed on a GPU of another architecture than the variant's."""
 BuildEnd = Literal["built", "failed", "stopped", "interrupted"]
 """stopped: a log rule ended the build because it could only fail."""
-
-
-class Verdict(StrEnum):
-    """What a comparison says, the decisive ones first. A difference of less than 3 % is none."""
-
-    SLOWER = "slower"
-    NOISY = "too noisy"
-    FASTER = "faster"
-    EQUAL = "no difference"
-
-
-class ComparedFacts(Struct, frozen=True, kw_only=True):
-    """What a result was compared with, on which class of machine, and how fast it is.
-
-    `ratios`: geometric means of the time of the result / the other time, by setting, and their
-    `verdicts`.
-    """
-
-    against: str
-    machine: str
-    ratios: dict[str, float]
-    verdicts: dict[str, Verdict] = {}
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,7 +59,6 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
     output: str = ""
     reason: str = ""
     report: str = ""  #: path below the root
-    compared: ComparedFacts | None = None
     # A publication of `output`.
     organization: str = ""  #: empty: the user's own account
     without_evidence: bool = False
@@ -160,9 +136,8 @@ def now() -> str:
 
 
 def only_run(root: Path) -> contextlib.AbstractContextManager[None]:
-    """Hold the lock of the one run that builds or publishes in a checkout.
+    """Hold the lock of the one run that builds or publishes in a checkout. Raises WriteError.
 
     Two builds would use memory that each counts on, two publications publish a result twice.
-    Raises WriteError with the process that holds the lock.
     """
     return files.exclusive_lock(root, "builds.lock", "builds or publishes")

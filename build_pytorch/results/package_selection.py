@@ -31,16 +31,16 @@ def chosen_packages(
     read.
     """
     words = words_of(patterns)
-    if not set(words) & set(WORDS):
-        return select_packages(matrix, patterns, companions)
-    known = chosen_states(matrix, "", ledger.read(matrix.root))
     names = [word for word in words if word not in WORDS]
-    for word in set(words) & set(WORDS):
-        found = [state.package for state in known if state.overall in WORDS[word]]
+    if len(names) < len(words):
+        marks = {mark for word in words for mark in WORDS.get(word, ())}
+        states = chosen_states(matrix, "", ledger.read(matrix.root))
+        found = [state.package for state in states if state.overall in marks]
         names += [f"{package.release_name}/{package.short_id}" for package in found]
-    if not names:
-        raise NothingSelectedError(f"no package has the state {' or '.join(words)}")
-    return select_packages(matrix, ",".join(names), companions)
+        if not names:
+            raise NothingSelectedError(f"no package has the state {' or '.join(words)}")
+        patterns = ",".join(names)
+    return select_packages(matrix, patterns, companions)
 
 
 def chosen_package(matrix: Matrix, pattern: str) -> Package:
@@ -71,11 +71,10 @@ def chosen_states(matrix: Matrix, patterns: str, history: History) -> list[Packa
 def last_log(matrix: Matrix, package: Package) -> str:
     """Return the path of the last log of a package. Raises BuildPytorchError if it is not here."""
     state = package_states(matrix.root, [package])[package.id]
-    build, path = state.last, state.log
-    if not build:
+    if not state.last:
         raise BuildPytorchError(f"{package.id}: the ledger has no build of it")
-    if not os.path.lexists(matrix.root / path):
-        is_here = build.host in {"", HOST}
-        where = "was deleted" if is_here else f"is on {build.host}; copy it here"
-        raise BuildPytorchError(f"{path}: not found; the log of {package.id} {where}")
-    return path
+    if not os.path.lexists(matrix.root / state.log):
+        host = state.last.host
+        where = "was deleted" if host in {"", HOST} else f"is on {host}; copy it here"
+        raise BuildPytorchError(f"{state.log}: not found; the log of {package.id} {where}")
+    return state.log

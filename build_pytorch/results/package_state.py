@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -52,17 +52,6 @@ class Mark(StrEnum):
     NO = "-"
 
 
-class Steps(Struct, frozen=True, kw_only=True):
-    """How far a package is."""
-
-    recipe: Mark
-    built: Mark
-    inspected: Mark
-    tested: Mark
-    compared: Mark
-    published: Mark
-
-
 class PackageState(Struct, frozen=True, kw_only=True):
     """What is known of one variant or companion, and of its current recipe."""
 
@@ -73,17 +62,20 @@ class PackageState(Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()  #: of the package, for any recipe, oldest first
 
     @property
-    def steps(self) -> Steps:
-        """The table of the six steps."""
-        blind = self.publication and self.publication.without_evidence
-        return Steps(
-            recipe=Mark.YES if self.digest else Mark.NO,
-            built=self.built,
-            inspected=self._tested("inspect"),
-            tested=self._tested("smoke"),
-            compared=self._tested("compare"),
-            published=Mark.NO_EVIDENCE if blind else Mark.YES if self.publication else Mark.NO,
-        )
+    def steps(self) -> dict[str, Mark]:
+        """The table of the six steps: how far the package is."""
+        tests: dict[str, TestKind]
+        tests = {"inspected": "inspect", "tested": "smoke", "compared": "compare"}
+        found = {name: self.test(kind) for name, kind in tests.items()}
+        published = Mark.YES if self.publication else Mark.NO
+        if self.publication and self.publication.without_evidence:
+            published = Mark.NO_EVIDENCE
+        return {
+            "recipe": Mark.YES if self.digest else Mark.NO,
+            "built": self.built,
+            **{name: Mark(str(t.outcome)) if t else Mark.NO for name, t in found.items()},
+            "published": published,
+        }
 
     def of_recipe(self, kind: EventKind) -> list[Event]:
         """Return the events of a kind that name the current recipe, oldest first."""
@@ -99,11 +91,6 @@ class PackageState(Struct, frozen=True, kw_only=True):
     def stopped_by(self) -> str:
         """Id of the log rule that stopped the last build of the current recipe."""
         return next((e.cause for e in self.of_recipe("ended")[-1:] if e.outcome == "stopped"), "")
-
-    @property
-    def is_built(self) -> bool:
-        """Whether there is a result of the current recipe, here or in the catalog of Flox."""
-        return bool(self.output or self.publication)
 
     @property
     def last(self) -> Event | None:
@@ -122,8 +109,10 @@ class PackageState(Struct, frozen=True, kw_only=True):
         last = self.last
         if last and last.event == "started" and _is_alive(last):
             return Mark.BUILDING
-        if self.is_built:
-            return Mark.YES if self.output else Mark.ELSEWHERE
+        if self.output:
+            return Mark.YES
+        if self.publication:
+            return Mark.ELSEWHERE
         if self.link:
             return Mark.UNKNOWN if self.origin is None else Mark.OUTDATED
         if last and last.event == "started":
@@ -139,29 +128,25 @@ class PackageState(Struct, frozen=True, kw_only=True):
         decided = [test for test in tests if test.outcome in {"passed", "failed"}]
         return next(reversed(decided or tests), None)
 
-    def _tested(self, kind: TestKind) -> Mark:
-        test = self.test(kind)
-        return Mark(str(test.outcome)) if test else Mark.NO
-
     @property
     def missing_evidence(self) -> str:
         """Why the evidence for the recipe is not enough; empty if a test passed and none failed."""
-        tests = {name: self.test(kind) for kind, name in TEST_NAMES.items()}
-        known = [(name, test) for name, test in tests.items() if test]
-        for name, test in known:
-            if test.outcome == "failed":
-                return f"its {name} failed: {test.reason or 'see its report'}"
-        if any(test.outcome == "passed" for _, test in known):
+        tests = [test for kind in TEST_NAMES if (test := self.test(kind))]
+        outcomes = {test.outcome: test for test in reversed(tests)}
+        if failed := outcomes.get("failed"):
+            name = TEST_NAMES[failed.by or "smoke"]
+            return f"its {name} failed: {failed.reason or 'see its report'}"
+        if "passed" in outcomes:
             return ""
-        if any(test.outcome == "compatible" for _, test in known):
+        if "compatible" in outcomes:
             return "it ran only on a GPU of another architecture"
-        why = f" ({known[0][1].reason})" if known and known[0][1].reason else ""
+        why = f" ({tests[0].reason})" if tests and tests[0].reason else ""
         return f"no smoke test or inspection passed yet{why}"
 
     @property
     def failure(self) -> Event | None:
         """The build or test that failed last, and has not succeeded since."""
-        if self.is_built:
+        if self.output or self.publication:
             tests = filter(None, map(self.test, TEST_NAMES))
             return next((test for test in tests if test.outcome == "failed"), None)
         last = self.last
@@ -226,19 +211,11 @@ def package_states(
     return states
 
 
-def moment(text: str) -> datetime | None:
-    """Return a time of the ledger in UTC, or None if it is not a time."""
-    try:
-        found = datetime.fromisoformat(text)
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        return None
-
-
 def _is_alive(started: Event) -> bool:
     """Whether the process that an attempt names runs here, and ran when the attempt began."""
-    named, since = re.fullmatch(r"[\dT.]+-(\d{1,9})-\d+", started.attempt), moment(started.at)
-    if named and since and started.host in {"", HOST}:
+    named = re.fullmatch(r"[\dT.]+-(\d{1,9})-\d+", started.attempt)
+    if named and started.host in {"", HOST}:
         with contextlib.suppress(psutil.Error, OverflowError, ValueError):
-            return psutil.Process(int(named[1])).create_time() <= since.timestamp() + 2
+            since = datetime.fromisoformat(started.at).timestamp()
+            return psutil.Process(int(named[1])).create_time() <= since + 2
     return False

@@ -95,8 +95,8 @@ def _reason(state: PackageState) -> str:
         said = f"{rule.id}: {rule.meaning}" if rule else _PLACE.sub("", failure.message)
         return shortened(said or "no log rule names the failure", 200)
     steps = state.steps
-    tests = {"inspect": steps.inspected, "smoke": steps.tested, "compare": steps.compared}
-    known = ", ".join(f"{name} {mark}" for name, mark in tests.items() if mark != "-")
+    tests = {name: steps[name] for name in ("inspected", "tested", "compared")}
+    known = ", ".join(f"{name}: {mark}" for name, mark in tests.items() if mark != "-")
     return known or state.package.impossible or ("not tested" if state.output else "no result")
 
 
