@@ -84,12 +84,9 @@ def _plan_readme(tree: Tree, counts: str) -> Change:
     path = paths.README
     try:
         old = tree.read(path)
-        text = (old or b"").decode()
     except OSError as error:
         return unreadable(path, error)
-    except UnicodeDecodeError:
-        reason = "not UTF-8; save it as UTF-8"
-        return Change(path=path, action=Action.REFUSED, reason=reason)
+    text = (old or b"").decode(errors="surrogateescape")
     change = functools.partial(Change, path=path, old=old)
     region = _REGION.search(text)
     if region is None:
@@ -102,7 +99,7 @@ def _plan_readme(tree: Tree, counts: str) -> Change:
         f"<!-- begin generated: counts, from matrix.toml by `invoke phase5`; {digest.PLACEHOLDER} "
         f"-->\n{counts.rstrip()}\n<!-- end generated: counts -->"
     )
-    new = (text[: region.start()] + filled + text[region.end() :]).encode()
+    new = (text[: region.start()] + filled + text[region.end() :]).encode(errors="surrogateescape")
     if new == old:
         return change(action=Action.UNCHANGED, reason="as generated", new=new)
     action, reason = Action.REWRITE, "out of date"
@@ -142,20 +139,14 @@ def _rules(matrix: Matrix) -> Iterator[tuple[Rule, str]]:
 
 
 def _published() -> dict[tuple[str, str, str], list[str]]:
-    """Return who publishes a PyTorch, by its version, CUDA and code; the newest version first.
+    """Return who publishes a PyTorch for what, by version, CUDA and code; the newest first.
 
     Of each kind the newest version.
     """
     newest = {(it.who, it.index, it.platform, it.cuda, it.code): it for it in available_builds()}
-    builds = sorted(newest.values(), key=lambda it: order(it.version), reverse=True)
-    codes: dict[tuple[str, str, str], dict[str, str]] = {}
-    for it in builds:
-        who = " ".join(filter(None, (it.who, it.index, it.unconfirmed and "?")))
-        code = " ".join(it.code) + (f" PTX {' '.join(it.ptx)}" if it.ptx else "")
-        platforms = codes.setdefault((it.version or "unknown", it.cuda, who), {})
-        platforms[it.platform] = "; ".join(filter(None, (platforms.get(it.platform), code)))
     rows = []
-    for (version, cuda, who), platforms in codes.items():
-        code = "; ".join(f"{platform} {code}".strip() for platform, code in platforms.items())
-        rows.append(((version, cuda, code), who))
+    for it in sorted(newest.values(), key=lambda it: order(it.version), reverse=True):
+        code = " ".join(it.code) + (f" PTX {' '.join(it.ptx)}" if it.ptx else "")
+        who = filter(None, (it.who, it.index, it.platform, it.unconfirmed and "?"))
+        rows.append(((it.version or "unknown", it.cuda, code), " ".join(who)))
     return grouped(rows)

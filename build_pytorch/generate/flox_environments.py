@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
 
 from build_pytorch.base import paths
 from build_pytorch.base.console import grouped
@@ -17,10 +18,33 @@ from build_pytorch.matrix.tables import environment_of
 _HEAD = "# It holds the recipes in ../pkgs and installs nothing.\nversion = 1\n\n[options]\n"
 
 
+class _Options(Struct, frozen=True):
+    systems: tuple[str, ...] = ()
+
+
+class _EnvironmentFile(Struct, frozen=True):
+    """What is checked in both files of an environment."""
+
+    version: Literal[1]
+    options: _Options = _Options()
+    build: Any = None
+
+
 def environments(matrix: Matrix) -> dict[str, list[str]]:
     """Return the platforms of each Flox environment by its folder; "." is the root."""
     places = [(environment_of(package.folder), package.platform) for package in matrix.packages]
     return {folder: sorted({*found}, reverse=True) for folder, found in grouped(places).items()}
+
+
+def _texts(folder: str, platforms: list[str]) -> dict[str, str]:
+    """Return the files of a new environment by path."""
+    base = f"{folder}/.flox".removeprefix("./")
+    name = "-".join(["build-pytorch", *PurePath(folder.removeprefix("releases/")).parts])
+    systems = ", ".join(f'"{system}"' for system in platforms)
+    return {
+        f"{base}/env.json": f'{{\n  "name": "{name}",\n  "version": 1\n}}\n',
+        f"{base}/env/manifest.toml": f"{_HEAD}systems = [{systems}]\n",
+    }
 
 
 def plan(matrix: Matrix, tree: Tree) -> Iterator[Change]:
@@ -28,49 +52,29 @@ def plan(matrix: Matrix, tree: Tree) -> Iterator[Change]:
     for folder, platforms in environments(matrix).items():
         if folder == "." and paths.is_clone(tree.root):
             continue
-        name = "-".join(["build-pytorch", *PurePath(folder.removeprefix("releases/")).parts])
-        systems = ", ".join(f'"{system}"' for system in platforms)
-        texts = (
-            f'{{\n  "name": "{name}",\n  "version": 1\n}}\n',
-            f"{_HEAD}systems = [{systems}]\n",
-        )
-        for path, text in zip(_files(folder), texts, strict=True):
+        for path, text in _texts(folder, platforms).items():
             if tree.read(path) is None:
                 new = text.encode()
                 yield Change(path=path, action=Action.CREATE, reason="missing", new=new)
 
 
-def _files(folder: str) -> tuple[str, str]:
-    base = f"{folder}/.flox".removeprefix("./")
-    return f"{base}/env.json", f"{base}/env/manifest.toml"
-
-
 def faults(matrix: Matrix, tree: Tree) -> Iterator[tuple[str, str, str]]:
     """Yield path, what is wrong and what is expected in the files of environments."""
     for folder, platforms in environments(matrix).items():
-        for path, parse in zip(_files(folder), (json.loads, tomllib.loads), strict=True):
-            data = tree.read(path)
+        for path in _texts(folder, platforms):
+            data, is_manifest = tree.read(path), path.endswith(".toml")
             if data is None:
                 yield path, "missing", "a Flox environment"
                 continue
+            decode: Any = msgspec.toml.decode if is_manifest else msgspec.json.decode
             try:
-                table = parse(data.decode())
-            except (ValueError, RecursionError) as error:
-                yield path, str(error), "a file that Flox can read"
+                found = decode(data, type=_EnvironmentFile)
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                yield path, str(error), "a file that Flox can read, of version 1"
                 continue
-            if not isinstance(table, dict) or table.get("version") != 1:
-                yield path, "no version 1", "version 1"
-            elif path.endswith(".toml"):
-                for found, expected in _manifest_faults(table, platforms):
-                    yield path, found, expected
-
-
-def _manifest_faults(table: dict[str, Any], platforms: list[str]) -> Iterator[tuple[str, str]]:
-    options = table.get("options")
-    systems = options.get("systems") if isinstance(options, dict) else None
-    missing = {*platforms} - {*(systems if isinstance(systems, list) else ())}
-    if missing:
-        said = f"options.systems without {', '.join(sorted(missing))}"
-        yield said, "the platforms of its recipes"
-    if "build" in table:  # Flox refuses a name that a recipe in pkgs has as well
-        yield "a table [build]", "recipes in .flox/pkgs only"
+            missing = {*platforms} - {*found.options.systems} if is_manifest else ()
+            if missing:
+                said = f"options.systems without {', '.join(sorted(missing))}"
+                yield path, said, "the platforms of its recipes"
+            if found.build is not None:  # Flox refuses a name that a recipe in pkgs has as well
+                yield path, "a table [build]", "recipes in .flox/pkgs only"

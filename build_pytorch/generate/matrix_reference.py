@@ -99,17 +99,10 @@ def _collect(
     """Add the headers of a table and of those in it to the headers of each definition."""
     found.setdefault(name, []).append(header)
     for key, value in definitions[name]["properties"].items():
-        row = value.get("additionalProperties", {})
-        for form, holder in (
-            *(("table", choice) for choice in value.get("anyOf", [value])),
-            ("array", value.get("items", {})),
-            *(("map", choice) for choice in row.get("anyOf", [row])),
-        ):
-            if "$ref" in holder:
-                child = f"{path}.{key}".lstrip(".") + (".NAME" if form == "map" else "")
-                below = f"[[{child}]]" if form == "array" else f"[{child}]"
-                _collect(holder["$ref"].rpartition("/")[2], child, below, definitions, found)
-                break
+        if child := re.search(r'"#/\$defs/(\w+)"', json.dumps(value)):
+            place = f"{path}.{key}".lstrip(".") + ".NAME" * ("additionalProperties" in value)
+            below = f"[[{place}]]" if "items" in value else f"[{place}]"
+            _collect(child[1], place, below, definitions, found)
 
 
 def _rows(definition: dict[str, Any], meanings: dict[str, str]) -> dict[str, dict[str, Any]]:
