@@ -173,7 +173,7 @@ BAD_INPUT = """
     diagnose none.log              | none.log: no such file; as an id: no package matches "none.log"
     init .                         | a project already: it has matrix.toml
     recommend --cpu avx3           | --cpu: found "avx3"; did you mean "avx
-    recommend --gpu rtx4095        | found "rtx4095", an unknown NVIDIA GPU; did you mean
+    recommend --gpu rtx4095        | found "rtx4095"; did you mean
     recommend --driver v550        | --driver: found "v550"; allowed: a driver version such as
     prefetch --only torhc          | no source "torhc"; did you mean "torch"?
     bump                           | nothing to do; give --torch VERSION

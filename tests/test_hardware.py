@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import platform
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import archspec.cpu
 import hypothesis
+import msgspec
 import pynvml
 import pytest
 from conftest import PROJECT
@@ -27,7 +27,7 @@ NOT_IN_ARCHSPEC = {"h200-recorded", "macbook", "dgx-spark", "jetson-orin"}
 
 
 def read_again(machine: Machine) -> Machine:
-    return saved_machines.parse(json.dumps(saved_machines.document(machine)).encode(), "f")
+    return saved_machines.parse(msgspec.json.encode(machine), "f")
 
 
 # --- the CPU ---
@@ -54,14 +54,12 @@ def test_a_cpu_has_the_flags_that_every_processor_has() -> None:
     """A program may run on big and little cores; what is no processor takes no flag away."""
     text = "".join(X86.format(number=n, extra="f16c" if n < 3 else "f16c avx") for n in range(4))
     xeon = "Intel(R) Xeon(R) Platinum 8480+"
-    assert detect.parse_cpuinfo(text) == Processor(
-        flags="fpu avx2 fma f16c", vendor="GenuineIntel", model=xeon
-    )
+    assert detect.parse_cpuinfo(text) == Processor(flags="fpu avx2 fma f16c", model=xeon)
     big = [ARM.format(number=n, part="0xd85", extra="sve sve2") for n in range(2)]
     little = ARM.format(number=2, part="0xd87", extra="sve")
     board = "Hardware\t: BCM2835\nModel\t\t: Pi\n"
     assert detect.parse_cpuinfo("".join([*big, little, board])) == Processor(
-        flags="fp asimd fphp sve", vendor="implementer 0x41", model="part 0xd85 + part 0xd87"
+        flags="fp asimd fphp sve", model="part 0xd85 + part 0xd87"
     )
     assert detect.parse_cpuinfo("model name: x\n") == Processor(flags="")
 
@@ -260,9 +258,7 @@ def test_platform_and_wsl_are_recognised(tmp_path: Path, monkeypatch: pytest.Mon
         assert detect.this_machine(root).platform == expected
     for kernel in ("6.6.87.2-microsoft-standard-WSL2+", "6.8.0-1021-azure"):
         (root / "proc/sys/kernel/osrelease").write_text(f"{kernel}\n")
-        here = detect.this_machine(root)
-        assert here.is_wsl is ("WSL" in kernel)
-        assert ("is_wsl" in saved_machines.document(here)) is here.is_wsl
+        assert detect.this_machine(root).is_wsl is ("WSL" in kernel)
 
 
 def test_programs_and_the_active_python_are_found(
@@ -315,7 +311,7 @@ WRONG = [
     (b"[]", ["top level: found []; allowed: a table of keys"]),
     (b"[" * 100_000, ["not JSON (nested too deeply); write one with"]),
     (b'{"cpu": [], "gpus": {}}', ["platform: missing", "cpu: found []", "gpus: found {}"]),
-    (TWO.replace(b'x": 1', b'x": 0'), ["gpus[1].index: found 0 twice"]),
+    (TWO.replace(b'x": 1', b'x": 0'), ["gpus: found an index twice"]),
 ]
 
 

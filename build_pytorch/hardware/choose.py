@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from build_pytorch.base.console import grouped
 from build_pytorch.base.versions import numbers, order
-from build_pytorch.hardware.own_builds import WITH_CUDNN, BuildAdvice, advice, own_build
+from build_pytorch.hardware.own_builds import BuildAdvice, advice, own_build
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.hardware.verdict import BuildVerdict, driver_words, judge, needed_driver
 from build_pytorch.matrix.available import AvailableBuild, available_builds
@@ -75,7 +75,15 @@ def choose(
     commands = {it.build.install() for it in running}
     refused = [("; ".join(it.obstacles), it.build.install()) for it in judged if not it.runs]
     return Choice(
-        now=tuple(_offer(it, running, machine, person) for it in shown),
+        now=tuple(
+            Offer(
+                command=it.build.install(person.tools, it.kinds(machine)),
+                says="; ".join(_reasons(it, running[0], machine)),
+                gpus=tuple(it.gpus),
+                build=it.build,
+            )
+            for it in shown
+        ),
         unused=_why_unused(running, judged, machine),
         update=_update(running, judged, machine, person),
         build=advice(matrix, machine, running),
@@ -109,25 +117,14 @@ def _shown(running: Verdicts, machine: Machine, tools: Collection[str]) -> Verdi
     return list(shown.values())[:_MOST]
 
 
-def _offer(verdict: BuildVerdict, running: Verdicts, machine: Machine, person: Person) -> Offer:
-    build = verdict.build
-    is_old = any(numbers(gpu.capability or "") < WITH_CUDNN for gpu in verdict.used(machine))
-    return Offer(
-        command=build.install(person.tools, for_old_gpu=is_old),
-        says="; ".join(_reasons(verdict, running[0], machine)),
-        gpus=tuple(verdict.gpus),
-        build=build,
-    )
-
-
 def _reasons(verdict: BuildVerdict, best: BuildVerdict, machine: Machine) -> Iterator[str]:
     """Yield why a build was chosen among those that run: version, code, driver."""
-    build, used = verdict.build, verdict.used(machine)
+    build, kinds = verdict.build, verdict.kinds(machine)
     if build.newest:
         yield f"{build.version} or newer"
     elif build.index is None:
         yield build.version or "version not known"
-    if used:
+    if kinds:
         yield f"CUDA {build.cuda}, {_code(verdict, machine)}"
     elif machine.platform == "aarch64-darwin":
         yield "uses the GPU through Metal (MPS)"
@@ -136,9 +133,9 @@ def _reasons(verdict: BuildVerdict, best: BuildVerdict, machine: Machine) -> Ite
     wheels = [it for it in available_builds() if it.index is not None]
     wheels = [it for it in wheels if it.platform == machine.platform]
     newer = [it for it in wheels if order(it.version) > order(build.version)]
-    if build.index and used and newer and verdict is best and not verdict.doubts:
-        is_last = not any(all(it.fit(gpu.capability or "") for gpu in used) for it in newer)
-        which = "this GPU" if len({gpu.capability for gpu in used}) == 1 else "all these GPUs"
+    if build.index and kinds and newer and verdict is best and not verdict.doubts:
+        is_last = not any(all(map(it.fit, kinds)) for it in newer)
+        which = "this GPU" if len(kinds) == 1 else "all these GPUs"
         yield f"the last official one for {which}" if is_last else "the newest for this driver"
     yield from (*verdict.doubts, *verdict.limits)
     yield from filter(None, (build.remark, build.unconfirmed and "unconfirmed"))
@@ -146,8 +143,7 @@ def _reasons(verdict: BuildVerdict, best: BuildVerdict, machine: Machine) -> Ite
 
 def _code(verdict: BuildVerdict, machine: Machine) -> str:
     """Return how the code of a build fits the GPUs that it uses."""
-    code, fits = verdict.build.code, set(verdict.gpus.values())
-    kinds = list(dict.fromkeys(gpu.capability or "" for gpu in verdict.used(machine)))
+    code, fits, kinds = verdict.build.code, set(verdict.gpus.values()), verdict.kinds(machine)
     unused = [str(gpu.index) for gpu in machine.gpus if gpu.index not in verdict.gpus]
     text = f"code for {' and '.join(kinds)}"
     if len(kinds) > 1:

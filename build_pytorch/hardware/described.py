@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,6 @@ from build_pytorch.matrix.known_hardware import NamedGpu
 from build_pytorch.matrix.model import Matrix
 
 _QUOTED: Final = 36  #: characters of a wrong value in an error
-_CLOSE: Final = 0.8  #: likeness of a name that a person may have meant
 _LONGEST: Final = 200  #: characters of a name that is looked for
 _CUDA: Final = re.compile(r"[1-9]\d?\.\d{1,2}", re.ASCII)
 """A version of CUDA in place of a driver's, which begin above 100."""
@@ -50,19 +50,21 @@ def described_machine(
         machine = _with_driver(machine, driver)
     for it in named:
         if it.processor and not machine.platform.startswith("aarch64"):
-            what = f", which exists on aarch64-linux only, and the machine is {machine.platform}"
-            raise _unknown("gpu", it.name, what)
+            what = f"exists on aarch64-linux only, and the machine is {machine.platform}"
+            raise BuildPytorchError(f'--gpu: found "{visible(it.name[:_QUOTED])}", which {what}')
     if gpu:
-        gpus = (
+        gpus = [
             MachineGpu(index=index, name=it.name, capability=it.capability)
             for index, it in enumerate(named)
-        )
+        ]
         machine = replace(machine, gpus=tuple(gpus), other_gpus=(), notes=())
     return machine
 
 
-def _unknown(option: str, found: str, fix: str) -> BuildPytorchError:
-    return BuildPytorchError(f'--{option}: found "{visible(found[:_QUOTED])}"{fix}')
+def _unknown(option: str, found: str, allowed: str, known: Iterable[str]) -> BuildPytorchError:
+    """Return the error for a value, with the known name that is near, else what is allowed."""
+    hint = near_miss(found.lower(), map(str.lower, known), cutoff=0.8) or f"; allowed: {allowed}"
+    return BuildPytorchError(f'--{option}: found "{visible(found[:_QUOTED])}"{hint}')
 
 
 def _gpu(name: str) -> NamedGpu:
@@ -70,38 +72,30 @@ def _gpu(name: str) -> NamedGpu:
     known = known_hardware.load()
     if found := known.gpu_named(name):
         return found
-    hint = near_miss(name.lower(), map(str.lower, known.products), _CLOSE)
-    allowed = "; allowed: a name such as 'RTX 4090', a compute capability such as 8.9, none"
-    raise _unknown("gpu", name, f", an unknown NVIDIA GPU{hint or allowed}")
+    allowed = "an NVIDIA GPU such as 'RTX 4090', a compute capability such as 8.9, none"
+    raise _unknown("gpu", name, allowed, known.products)
 
 
 def _cpu(name: str, matrix: Matrix) -> tuple[str, Processor]:
     """Return platform and CPU of an ISA, or of a generation or a name of CPUs."""
-    known = known_hardware.load()
-    isas = known_isas(matrix)
+    known, isas = known_hardware.load(), known_isas(matrix)
     plain = {re.sub(r"[\W_]", "", key): key for key in isas}  # AVX-512 is avx512
     key = name if name in isas else plain.get(re.sub(r"[\W_]", "", name.lower()))
-    processor = None if key else known.processor_named(name)
-    if processor and not processor.isa:
-        return processor.platform, Processor(model=name, flags=processor.flags)
-    key = processor.isa if processor else key
-    if key is None:
-        allowed = f"; allowed: {', '.join(isas)}, or a name such as 'Zen 4' or 'Xeon Gold 6148'"
-        hint = near_miss(name.lower(), [*isas, *known.processor], _CLOSE)
-        raise _unknown("cpu", name, hint or allowed)
-    model = name if processor else isas[key].title
-    return isas[key].platform, Processor(model=model, flags=flags_up_to(matrix, key))
+    if key:
+        return isas[key].platform, Processor(model=isas[key].title, flags=flags_up_to(matrix, key))
+    if processor := known.processor_named(name):
+        flags = flags_up_to(matrix, processor.isa) if processor.isa else processor.flags
+        return processor.platform, Processor(model=name, flags=flags)
+    allowed = f"{', '.join(isas)}, or a name such as 'Zen 4' or 'Xeon Gold 6148'"
+    raise _unknown("cpu", name, allowed, [*isas, *known.processor])
 
 
 def _with_driver(machine: Machine, text: str) -> Machine:
     """Return a machine with a driver, or with one by the newest CUDA that it supports."""
-    if text == "none":
-        return replace(machine, driver=None, cuda=None)
-    if _CUDA.fullmatch(text):
-        return replace(machine, driver=None, cuda=text)
+    if text == "none" or _CUDA.fullmatch(text):
+        return replace(machine, driver=None, cuda=None if text == "none" else text)
     try:
-        driver = msgspec.convert(text, saved_machines.Driver)
+        return replace(machine, driver=msgspec.convert(text, saved_machines.Driver), cuda=None)
     except msgspec.ValidationError:
-        allowed = "; allowed: a driver version such as 550 or 580.65.06, a CUDA such as 12.8, none"
-        raise _unknown("driver", text, allowed) from None
-    return replace(machine, driver=driver, cuda=None)
+        allowed = "a driver version such as 550 or 580.65.06, a CUDA such as 12.8, none"
+        raise _unknown("driver", text, allowed, ()) from None

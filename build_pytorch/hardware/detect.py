@@ -50,7 +50,7 @@ def this_machine(root: Path = Path("/")) -> Machine:
         other_gpus=tuple(f"AMD GPU 1002:{name}" for vendor, name in devices if vendor == _AMD),
         is_wsl="microsoft" in kernel and "wsl" in kernel,
     )
-    found = with_driver(found)
+    found = _with_driver(found)
     notes = list(found.notes)
     if not found.cpu.flags:
         notes.append("/proc/cpuinfo lists no CPU flags: the CPU's features are unknown")
@@ -66,7 +66,7 @@ def parse_cpuinfo(text: str) -> Processor:
     """Parse the text of /proc/cpuinfo, of x86 and of ARM.
 
     Only flags that every processor has are kept, because a program may run on any of them (big and
-    little cores, sockets of two kinds). ARM gives numbers in place of vendor and model names.
+    little cores, sockets of two kinds). ARM has numbers in place of names: `part 0xd85`.
     """
     blocks = []
     for block in re.split(r"\n\s*\n", text):
@@ -74,21 +74,14 @@ def parse_cpuinfo(text: str) -> Processor:
         fields = {key.strip(): value.strip() for key, _, value in pairs}
         blocks += [fields] if "processor" in fields else []
     flags = [(it.get("flags") or it.get("Features") or "").split() for it in blocks] or [[]]
+    models = [it.get("model name") or f"part {it.get('CPU part', 'unknown')}" for it in blocks]
     return Processor(
-        vendor=_names(blocks, "vendor_id", "CPU implementer"),
-        model=_names(blocks, "model name", "CPU part"),
+        model=_clean(" + ".join(dict.fromkeys(models))),
         flags=" ".join(it for it in dict.fromkeys(flags[0]) if all(it in own for own in flags)),
     )
 
 
-def _names(blocks: list[dict[str, str]], x86: str, arm: str) -> str | None:
-    """Return the distinct values of a field: `part 0xd85 + part 0xd87` for ARM's `CPU part`."""
-    kind = arm.removeprefix("CPU ")
-    names = [it.get(x86) or (f"{kind} {it[arm]}" if it.get(arm) else "") for it in blocks]
-    return _clean(" + ".join(dict.fromkeys(filter(None, names))))
-
-
-def with_driver(machine: Machine) -> Machine:
+def _with_driver(machine: Machine) -> Machine:
     """Return a machine with its GPUs, its driver and the newest CUDA that the driver supports."""
     gpus: list[MachineGpu] = []
     notes: list[str] = []
@@ -120,15 +113,11 @@ def with_driver(machine: Machine) -> Machine:
 
 
 def _graphics(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield vendor and number of the display controllers and accelerators on the PCI bus.
-
-    An Instinct is a processing accelerator there. A container sees all PCI devices of its host.
-    """
+    """Yield vendor and number of the display controllers and accelerators (Instinct) on PCI."""
     for device in sorted((root / "sys/bus/pci/devices").glob("*")):
         if file_text(device / "class").startswith(("0x03", "0x12")):
-            number = file_text(device / "device").strip().removeprefix("0x")
-            is_number = re.fullmatch("[0-9a-f]{4}", number)
-            yield file_text(device / "vendor").strip(), number if is_number else "unknown"
+            number = re.match("0x([0-9a-f]{4})$", file_text(device / "device"))
+            yield file_text(device / "vendor").strip(), number[1] if number else "unknown"
 
 
 def _clean(text: str) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -85,8 +84,8 @@ def diagnose(
     repair = _repair(python, torch, choice)
     if not torch.folders:
         return (DoctorFinding("wrong", "no torch is installed", repair),)
-    found = list(_judged(torch, machine, choice, repair))
     first, *hidden = torch.folders
+    found = [DoctorFinding(*it) for it in [_judged(torch, machine, choice, repair)] if it]
     if hidden:
         is_here = first == f"{Path.cwd()}/torch"  # the folder of the user comes first on the path
         command = "cd /" if is_here else f"{shlex.quote(python)} -m pip uninstall torch"
@@ -109,14 +108,16 @@ def _repair(python: str, torch: InstalledTorch, choice: Choice) -> str:
     return f"{shlex.quote(python)} -m pip install {again}{words}"
 
 
-def build_of(torch: InstalledTorch, machine: Machine) -> AvailableBuild:
-    """Return an installed torch in the terms of a published build."""
+def _judged(
+    torch: InstalledTorch, machine: Machine, choice: Choice, repair: str
+) -> tuple[Verdict, str, str] | None:
+    """Return what keeps a torch from being as good as the best that can be installed."""
     cuda = (torch.cuda or "") * bool(machine.gpus)
     code, ptx = (
         tuple(filter(None, (capability_of(it) for it in torch.arch_list if it.startswith(kind))))
         for kind in ("sm_", "compute_")
     )
-    return AvailableBuild(
+    build = AvailableBuild(
         who="installed",
         versions=(torch.version.partition("+")[0],),
         platform=machine.platform,
@@ -125,33 +126,25 @@ def build_of(torch: InstalledTorch, machine: Machine) -> AvailableBuild:
         ptx=ptx,
         driver=driver_of(cuda),
     )
-
-
-def _judged(
-    torch: InstalledTorch, machine: Machine, choice: Choice, repair: str
-) -> Iterator[DoctorFinding]:
-    """Yield what keeps a torch from being as good as the best that can be installed."""
-    own = judge(build_of(torch, machine), machine)
+    own = judge(build, machine)
     best = judge(choice.now[0].build, machine) if choice.now else own
     missing = [gpu.name for gpu in best.used(machine) if gpu.index not in own.gpus]
-    names, code = ", ".join(dict.fromkeys(missing)), " ".join(torch.arch_list) or "none"
-    verdict: Verdict = "works, but"
-    text, command = "", repair
+    names, listed = ", ".join(dict.fromkeys(missing)), " ".join(torch.arch_list) or "none"
     if torch.error:
-        verdict, text = "wrong", f"torch cannot be imported: {torch.error}"
-    elif not own.runs:
-        verdict, text = "wrong", f"{'; '.join(own.obstacles)} (code: {code})"
-    elif torch.problem and own.gpus:
-        verdict, text = "wrong", f"torch finds no GPU: {torch.problem}"
+        return "wrong", f"torch cannot be imported: {torch.error}", repair
+    if not own.runs:
+        return "wrong", f"{'; '.join(own.obstacles)} (code: {listed})", repair
+    if torch.problem and own.gpus:
         is_limited = "CUDA_VISIBLE_DEVICES" in os.environ
         command = "unset CUDA_VISIBLE_DEVICES" if is_limited else "nvidia-smi"
-    elif names and not own.gpus:
-        verdict, text = "wrong", f"a build without CUDA: {names} stays unused"
-    elif names:
-        text = f"no code for {names} (code: {code})"
-    elif order(best.build.version) > order(own.build.version):
-        text = f"this is {own.build.version}, and {best.build.version} runs here too"
-    elif "ptx" in own.gpus.values():
-        text = "PTX, which the driver compiles at the first start"
-    if text:
-        yield DoctorFinding(verdict, text, command)
+        return "wrong", f"torch finds no GPU: {torch.problem}", command
+    if names and not own.gpus:
+        return "wrong", f"a build without CUDA: {names} stays unused", repair
+    if names:
+        return "works, but", f"no code for {names} (code: {listed})", repair
+    if order(best.build.version) > order(build.version):
+        text = f"this is {build.version}, and {best.build.version} runs here too"
+        return "works, but", text, repair
+    if "ptx" in own.gpus.values():
+        return "works, but", "PTX, which the driver compiles at the first start", repair
+    return None

@@ -11,13 +11,11 @@ from build_pytorch.base.versions import numbers, order
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.hardware.verdict import BuildVerdict, judge
 from build_pytorch.matrix import known_hardware
-from build_pytorch.matrix.available import AvailableBuild
+from build_pytorch.matrix.available import WITH_CUDNN, AvailableBuild
 from build_pytorch.matrix.compatibility import compiles, cuda_window, missing_cpu_flags, runs_on
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import CpuIsa, CudaToolkit, GpuArchitecture, Release
 
-WITH_CUDNN: Final = (7, 5)
-"""GPUs below this capability get no cuDNN of 9.11 or newer: NVIDIA, support matrix, 2026-11."""
 _SIZE: Final = "only for size (libtorch_cuda 192 MB, not 903) or one CUDA in Nix"
 """Measured with 2.6.0, built for 9.0 and run on an H100: docs/explanation/worth.md."""
 
@@ -137,9 +135,8 @@ def _reason(own: BuildVerdict, machine: Machine, ready: Sequence[BuildVerdict]) 
     if own.serves(machine) > best:
         return True, f"{version}; nothing ready runs here"
     if own.serves(machine) < best:
-        if len({gpu.capability for gpu in machine.gpus}) > 1:
-            return False, "no reason: no variant has code for all the GPUs"
-        return False, "no reason: no release here can be built for this GPU"
+        which = "this GPU" if len({gpu.capability for gpu in machine.gpus}) == 1 else "all the GPUs"
+        return False, f"no reason: no release here can be built for {which}"
     if not code:
         return False, "no reason: PyTorch chooses its code for the CPU when it runs"
     if all(order(version) > order(it.build.version) for it in ready):

@@ -7,9 +7,8 @@ number or UUID.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 from build_pytorch.base import files, foreign_json
@@ -31,8 +30,7 @@ Index = Annotated[int, Meta(ge=0, le=1023, description="a number from 0 to 1023"
 class Processor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The CPU. Only `flags` decide what runs: those that every logical processor has.
 
-    `microarchitecture` is a note of whoever wrote the description; it is not detected, because a
-    hypervisor that hides one flag changes what it looks like.
+    `vendor` and `microarchitecture` are notes of whoever wrote the description.
     """
 
     vendor: Text | None = None
@@ -68,32 +66,22 @@ class Machine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     notes: tuple[Text, ...] = ()
 
 
-def document(machine: Machine) -> dict[str, Any]:
-    """Return a description as its file has it; what is rare is left out where it is empty."""
-    values: dict[str, Any] = msgspec.to_builtins(machine)
-    rare = ("other_gpus", "is_wsl")
-    return {key: value for key, value in values.items() if value or key not in rare}
-
-
 def load(path: Path) -> Machine:
-    """Read a description; `-` is standard input.
-
-    Raises BuildPytorchError that names the file, the key, what was found and what is allowed.
-    """
+    """Read a description; `-` is standard input. Raises BuildPytorchError as `parse`."""
     return parse(*files.read_input(path, files.LARGEST_TEXT))
 
 
 def parse(data: bytes, name: str) -> Machine:
-    """Parse a description; `name` is its file in errors. Raises BuildPytorchError as `load`."""
+    """Parse a description; `name` is its file in errors.
+
+    Raises BuildPytorchError that names the file, the key, what was found and what is allowed.
+    """
     try:
         raw = foreign_json.decode(data)
     except ValueError as error:
         fix = "write one with `invoke recommend --describe`"
         raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
     machine = field_types.converted(raw, Machine, f"{name}: ")
-    indices = [gpu.index for gpu in machine.gpus]
-    for place, index in enumerate(indices):
-        if index in indices[:place]:
-            what = f"found {index} twice; allowed: each GPU once"
-            raise BuildPytorchError(f"{name}: gpus[{place}].index: {what}")
+    if len({gpu.index for gpu in machine.gpus}) < len(machine.gpus):
+        raise BuildPytorchError(f"{name}: gpus: found an index twice; allowed: each GPU once")
     return machine

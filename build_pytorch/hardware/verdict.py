@@ -42,6 +42,10 @@ class BuildVerdict(Struct, frozen=True):
         """Return the GPUs that it uses."""
         return [gpu for gpu in machine.gpus if gpu.index in self.gpus]
 
+    def kinds(self, machine: Machine) -> list[str]:
+        """Return the capabilities of the GPUs that it uses, each once."""
+        return list(dict.fromkeys(gpu.capability or "" for gpu in self.used(machine)))
+
     def serves(self, machine: Machine) -> tuple[bool, tuple[int, ...], int]:
         """Return whether it uses all GPUs, the newest that it uses, and how many."""
         used = [numbers(gpu.capability or "") for gpu in self.used(machine)]
@@ -105,12 +109,11 @@ def _obstacle(build: AvailableBuild, machine: Machine, python: str) -> str:
 
 def needed_driver(build: AvailableBuild, gpu: MachineGpu) -> str:
     """Return the oldest driver that runs a build on a GPU: of its CUDA, its PTX and the GPU."""
-    known, capability = known_hardware.of_capability(gpu.capability), gpu.capability or ""
-    cuda = known_hardware.load().cuda.get(build.cuda)
-    is_ptx = bool(cuda) and build.fit(capability) == "ptx"
-    ptx = cuda.bundled if cuda and is_ptx else None  # no driver compiles PTX of a newer CUDA
-    first = known.driver if known else None
-    return max(build.driver, first or "0", ptx or "0", key=numbers)
+    known, cuda = known_hardware.of_capability(gpu.capability), known_hardware.load().cuda
+    found = [build.driver, (known and known.driver) or "0"]
+    if build.cuda in cuda and build.fit(gpu.capability or "") == "ptx":
+        found.append(cuda[build.cuda].bundled or "0")  # no driver compiles PTX of a newer CUDA
+    return max(found, key=numbers)
 
 
 def driver_words(build: AvailableBuild, gpu: MachineGpu, machine: Machine) -> str:

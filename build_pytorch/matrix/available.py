@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from build_pytorch.base import files
+from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.compatibility import Fit, fit
 
@@ -24,6 +25,8 @@ _CONDA: Final = {
 _DRIVERS: Final = {"11": "450.80.02", "12": "525.60.13", "13": "580.65.06"}
 """The oldest Linux driver of each major version of CUDA: docs.nvidia.com/deploy/cuda-compatibility,
 "Minor Version Compatibility"; checked 2026-11-24."""
+WITH_CUDNN: Final = (7, 5)
+"""GPUs below this capability get no cuDNN of 9.11 or newer: NVIDIA, support matrix, 2026-11."""
 _FRESH: Final = dt.timedelta(days=90)
 
 
@@ -66,11 +69,12 @@ class AvailableBuild(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Return what it has for a GPU of a compute capability; None for nothing."""
         return fit(self.code, self.ptx, capability)
 
-    def install(self, tools: Collection[str] = (), *, for_old_gpu: bool = False) -> str:
-        """Return the command that installs it, for a person who has `tools`."""
+    def install(self, tools: Collection[str] = (), gpus: Collection[str] = ()) -> str:
+        """Return the command that installs it, for a person who has `tools` and GPUs."""
         if self.spec:
+            is_old = any(numbers(capability) < WITH_CUDNN for capability in gpus)
             program = next((it for it in _CONDA if it in tools), "mamba")
-            return f"{_CONDA[program]} {self.spec} {self.old_gpus * for_old_gpu}".rstrip()
+            return f"{_CONDA[program]} {self.spec} {self.old_gpus * is_old}".rstrip()
         if self.command:
             return self.command.replace("{version}", self.version)
         torch = "torch" if self.newest else f"torch=={self.version}"

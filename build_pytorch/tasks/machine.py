@@ -36,7 +36,6 @@ def recommend(
 ) -> int:
     """Say which PyTorch to install on a machine, or to build."""
     from build_pytorch.base.console import Screen, print_json
-    from build_pytorch.hardware import saved_machines
     from build_pytorch.hardware.choose import Person, choose
     from build_pytorch.hardware.described import described_machine
     from build_pytorch.hardware.detect import person_here
@@ -44,9 +43,8 @@ def recommend(
 
     matrix = load(is_for_any=True)
     here = described_machine(matrix, file=machine, gpu=gpu, cpu=cpu, driver=driver)
-    document = saved_machines.document(here)
     if describe:
-        print_json(document, sys.stdout)
+        print_json(here, sys.stdout)
         return EXIT_OK
     person = Person() if machine or gpu or cpu else person_here()
     variants = [it for it in matrix.variants if it.platform == here.platform]
@@ -56,7 +54,7 @@ def recommend(
     is_served = bool(choice.now) and bool(choice.now[0].gpus or not here.gpus)
     code, screen = EXIT_OK if is_served else EXIT_FINDINGS, Screen(sys.stdout)
     if json:
-        print_json({"machine": document, "choice": choice, "exit_code": code}, sys.stdout)
+        print_json({"machine": here, "choice": choice, "exit_code": code}, sys.stdout)
     elif flox:
         return _print_manifest(screen, choice)
     else:
@@ -76,7 +74,7 @@ def print_machine(screen: Screen, machine: Machine) -> None:
     driver = f"driver {machine.driver}" if machine.driver else ""
     driver = driver or (f"driver for CUDA {machine.cuda}" if machine.cuda else "")
     first = ", ".join(filter(None, (*(found or ["no GPU"]), driver)))
-    cpu = _OF_CPU.sub("", machine.cpu.model or machine.cpu.vendor or "unknown CPU").strip()
+    cpu = _OF_CPU.sub("", machine.cpu.model or "unknown CPU").strip()
     parts = (shortened(part, 60) for part in (first, cpu, machine.platform.removesuffix("-linux")))
     screen.fold("", " · ".join(parts), "bold", indent=_INDENT)
     for note in machine.notes:
