@@ -18,7 +18,6 @@ from build_pytorch.base.versions import order
 from build_pytorch.generate import flox_environments, matrix_reference, recipes, site_page
 from build_pytorch.generate.recipes import release_nix, render_file, render_template
 from build_pytorch.matrix.available import available_builds
-from build_pytorch.matrix.build_features import build_features
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import Rule
 
@@ -29,7 +28,7 @@ _REGION: Final = re.compile(
 )
 _OF_PROJECT: Final = frozenset({paths.PAGE, paths.RELEASE})
 """Files that are generated only beside a matrix.toml."""
-_OF_CLONE: Final = frozenset({"docs/reference/matrix.md", paths.SCHEMA, "docs/reference/wheels.md"})
+_OF_CLONE: Final = frozenset({"docs/reference/matrix.md", paths.SCHEMA})
 """Files about this program, which a clone has."""
 
 
@@ -41,14 +40,11 @@ def render(matrix: Matrix) -> dict[str, str]:
     """
     page = functools.partial(render_file, matrix.root)
     releases = [_release(matrix, name) for name in matrix.releases]
-    read = [build for build in available_builds() if build.features]
-    wheels = {"wheels": read, "features": build_features()}
     return {
         "docs/reference/releases.md": page(
             "docs/releases.md.j2", releases=releases, rules=_rules(matrix)
         ),
         "docs/reference/choosing.md": page("docs/choosing.md.j2", builds=_published()),
-        "docs/reference/wheels.md": page("docs/wheels.md.j2", **wheels),
         "docs/reference/matrix.md": matrix_reference.page(matrix.root),
         paths.SCHEMA: matrix_reference.schema(),
         paths.RELEASE: release_nix(matrix, recipes.render(matrix)),

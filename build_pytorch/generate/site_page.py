@@ -76,15 +76,6 @@ class Cell(NamedTuple):
     state: State
 
 
-class Grid(NamedTuple):
-    """The grid of a release; its rows have an architecture, its products and its cells."""
-
-    name: str
-    title: str
-    columns: list[str]
-    rows: list[tuple[str, str, list[Cell]]]
-
-
 def render(matrix: Matrix, states: Mapping[str, State] = MappingProxyType({})) -> str:
     """Return the page with its digest.
 
@@ -94,9 +85,9 @@ def render(matrix: Matrix, states: Mapping[str, State] = MappingProxyType({})) -
     from markupsafe import Markup  # slow to import
 
     answers = Answers(matrix)
-    grids = [_grid(matrix, name, states) for name in matrix.releases]
-    cells = [cell for grid in grids for *_, row in grid.rows for cell in row]
-    used = {cell.state for cell in cells}
+    grids = {name: _grid(matrix, name, states) for name in matrix.releases}
+    cells = [cell for *_, rows in grids.values() for *_, row in rows for cell in row]
+    used = dict.fromkeys(cell.state for cell in cells)
     facts = {
         "table": answers.table,
         "answers": [[name, *cards] for name, cards in answers.answers],
@@ -106,23 +97,21 @@ def render(matrix: Matrix, states: Mapping[str, State] = MappingProxyType({})) -
     data = json.dumps(facts, separators=(",", ":"))
     for character in "<>&":  # no text can end the element or begin another one
         data = data.replace(character, f"\\u{ord(character):04x}")
-    inline = {key: template_source(matrix.root, f"pages/page.{key}") for key in ("css", "js")}
-    hashed = {
-        key: base64.b64encode(hashlib.sha256(it.encode()).digest()) for key, it in inline.items()
-    }
+    inline = {}
+    for kind in ("css", "js"):
+        text = template_source(matrix.root, f"pages/page.{kind}")
+        hashed = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        inline[kind] = {"text": Markup(text), "hash": hashed}
     page = render_template(
         matrix.root,
         "pages/page.html.j2",
         answers=answers,
         grids=grids,
-        states=[
-            it for it in dict.fromkeys((*states.values(), RECIPE, NO_HOST, ABSENT)) if it in used
-        ],
+        states=list(used),
         is_published="published" in {state.word for state in used},
         repository=matrix.repository,
         data=Markup(data),
-        inline={key: Markup(it) for key, it in inline.items()},
-        hashes={key: it.decode() for key, it in hashed.items()},
+        inline=inline,
     )
     return digest.seal(page)
 
@@ -225,8 +214,13 @@ def _cpu_classes(matrix: Matrix) -> Iterator[CpuClass]:
             yield CpuClass(key, "older", platform, older[key].flags, names)
 
 
-def _grid(matrix: Matrix, name: str, states: Mapping[str, State]) -> Grid:
-    """Return the grid of a release: all architectures of the matrix; of a nightly, only its own."""
+def _grid(
+    matrix: Matrix, name: str, states: Mapping[str, State]
+) -> tuple[str, list[str], list[tuple[str, str, list[Cell]]]]:
+    """Return title, columns and rows of a release: architecture, products and cells.
+
+    It has all architectures of the matrix; that of a nightly, only its own.
+    """
     release, isas = matrix.releases[name], known_isas(matrix)
     variants = {(it.gpu_key, it.cpu_key): it for it in matrix.of_release(name) if not it.is_wrapper}
     used_gpus, used_isas = {gpu for gpu, _ in variants}, {isa for _, isa in variants}
@@ -249,7 +243,7 @@ def _grid(matrix: Matrix, name: str, states: Mapping[str, State]) -> Grid:
     for gpu in keys:
         products = ", ".join(matrix.gpus[gpu].products) if gpu else "CPU-only"
         rows.append((gpu or "cpu", products, [cell(gpu, isa) for isa in columns]))
-    return Grid(name, title, columns, rows)
+    return title, columns, rows
 
 
 def _absent(matrix: Matrix, release: str, gpu: str | None, isa: str) -> Cell:

@@ -107,9 +107,6 @@ def _with_driver(machine: Machine) -> Machine:
         )
     except pynvml.NVMLError as error:
         return replace(machine, notes=(f"no working NVIDIA driver (NVML: {_clean(str(error))})",))
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
 
 
 def _graphics(root: Path) -> Iterator[tuple[str, str]]:
