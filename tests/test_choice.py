@@ -46,7 +46,7 @@ haswell | Tesla P100-PCIE-16GB=6.0       | 535.183.01 |      | 2.14.1 cu126
 haswell | GeForce GTX 1060 6GB=6.1       | 470.199.02 |      | 2.7.1 cu118
 zen4    | GeForce GTX 1080 Ti=6.1        | 575.64.03  |      | 2.14.1 cu126
 haswell | NVIDIA TITAN V=7.0             | 545.29.06  |      | 2.14.1 cu126
-haswell | 7.0 7.0                        | 570.172.08 |      | 2.14.1 cu126
+haswell | 7.0, 7.0                       | 570.172.08 |      | 2.14.1 cu126
 haswell | Tesla T4=7.5                   | 450.119.04 |      | 2.7.1 cu118
 haswell | Tesla T4=7.5                   | 510.47.03  |      | 2.7.1 cu118
 zen4    | GeForce RTX 2080=7.5           | 530.41.03  |      | 2.14.1 cu126
@@ -56,7 +56,7 @@ zen4    | NVIDIA A30=8.0                 | 525.60.13  |      | 2.14.1 cu126
 zen4    | GeForce RTX 3060=8.6           | 535.261.03 |      | 2.14.1 cu126
 zen4    | GeForce RTX 3090=8.6           | 590.44.01  |      | 2.15.0 PyPI
 haswell | NVIDIA A10G=8.6                | 550.90.07  |      | 2.14.1 cu126
-zen4    | RTX A6000=8.6 RTX A6000=8.6    | 595.45.04  |      | 2.15.0 PyPI
+zen4    | RTX A6000=8.6, RTX A6000=8.6   | 595.45.04  |      | 2.15.0 PyPI
 zen4    | GeForce RTX 3080=8.6           | 450.51.06  |      | CPU: 455.23.04
 zen4    | NVIDIA L4=8.9                  | 535.261.03 |      | 2.14.1 cu126
 zen4    | NVIDIA L40S=8.9                | 570.172.08 |      | 2.14.1 cu126
@@ -114,12 +114,12 @@ m2      |                                |            |      | 2.15.0 PyPI
 riscv   |                                |            |      | nothing
 ivy     | GeForce GTX 970=5.2            | 535.183.01 |      | 2.14.1 cu126
 nehalem | GeForce RTX 3060=8.6           | 580.95.05  |      | 2.15.0 PyPI
-haswell | GTX 1080=6.1 RTX 5090=12.0     | 580.95.05  |      | 2.13.0 conda-forge
-haswell | Tesla P100=6.0 RTX 5090=12.0   | 570.172.08 |      | 2.13.0 conda-forge
-haswell | Tesla V100=7.0 A100=8.0        | 550.163.01 |      | 2.14.1 cu126
-haswell | Tesla T4=7.5 NVIDIA H100=9.0   | 580.95.05  |      | 2.15.0 PyPI
-zen4    | RTX 3090=8.6 RTX 5090=12.0     | 570.172.08 |      | 2.13.0 cu129
-haswell | Tesla K40=3.5 RTX 3090=8.6     | 470.256.02 |      | 2.7.1 cu118
+haswell | GTX 1080=6.1, RTX 5090=12.0    | 580.95.05  |      | 2.13.0 conda-forge
+haswell | Tesla P100=6.0, RTX 5090=12.0  | 570.172.08 |      | 2.13.0 conda-forge
+haswell | Tesla V100=7.0, A100=8.0       | 550.163.01 |      | 2.14.1 cu126
+haswell | Tesla T4=7.5, NVIDIA H100=9.0  | 580.95.05  |      | 2.15.0 PyPI
+zen4    | RTX 3090=8.6, RTX 5090=12.0    | 570.172.08 |      | 2.13.0 cu129
+haswell | Tesla K40=3.5, RTX 3090=8.6    | 470.256.02 |      | 2.7.1 cu118
 """.strip().splitlines()
 
 SAVED = {
@@ -140,7 +140,7 @@ def machine_of(row: str) -> tuple[Machine, str]:
     """The machine of a row, and its first answer."""
     cpu, gpus, driver, cuda, answer = (cell.strip() for cell in row.split("|"))
     platform, flags = CPUS[cpu]
-    named = [word.rpartition("=") for word in _split(gpus)]
+    named = [word.strip().rpartition("=") for word in gpus.split(",") if word]
     return Machine(
         platform=platform,
         cpu=Processor(flags=flags),
@@ -152,17 +152,6 @@ def machine_of(row: str) -> tuple[Machine, str]:
         cuda=cuda.removesuffix(" WSL") or None,
         is_wsl=cuda.endswith("WSL"),
     ), answer
-
-
-def _split(gpus: str) -> list[str]:
-    found: list[str] = []
-    name = ""
-    for word in gpus.split():
-        name = f"{name} {word}".strip()
-        if word[-1].isdecimal() and "." in word and ("=" in word or not name.count(" ")):
-            found.append(name)
-            name = ""
-    return found
 
 
 # --- the oracle ---
@@ -354,8 +343,8 @@ zen4    | 8.9         | 580.95.05  |      | CUDA 13.2, code for 8.6 runs on 8.9
 zen4    | 9.0         | 580.95.05  |      | CUDA 13.2, code for 9.0
 haswell | 6.1         | 535.183.01 |      | the last official one for this GPU
 zen4    | 8.9         | 550.163.01 |      | the newest for this driver
-zen4    | 6.1 8.6     | 580.95.05  |      | code for 6.1 and 8.6; the last official one for all
-haswell | 3.5 8.6     | 470.256.02 |      | code for 8.6; not for GPU 0
+zen4    | 6.1, 8.6    | 580.95.05  |      | code for 6.1 and 8.6; the last official one for all
+haswell | 3.5, 8.6    | 470.256.02 |      | code for 8.6; not for GPU 0
 grace   | 11.0        |            |      | needs a JetPack with CUDA 13.2
 haswell | 3.7         | 470.256.02 |      | unconfirmed
 m2      |             |            |      | uses the GPU through Metal (MPS)
@@ -382,7 +371,7 @@ zen4    | 8.9         | 550.54.15  |      | cuda12_8/sm89-avx2: no reason: Flox 
 haswell | 6.1         | 535.183.01 |      | cuda12_8/sm61-avx2: no reason: Flox has 2.9.1
 haswell | 7.0         | 535.183.01 |      | cuda12_8/sm70-avx2: no reason: nothing newer than 2.8.0
 haswell | 3.5         | 470.256.02 |      | cuda13_2/cpu-avx2: no reason: PyTorch chooses
-zen4    | 8.6 12.0    | 580.95.05  |      | cuda13_2/sm120-avx2: no reason: no release here can
+zen4    | 8.6, 12.0   | 580.95.05  |      | cuda13_2/sm120-avx2: no reason: no release here can
 altra   | 8.0         | 580.95.05  |      | cuda13_2/sm80-armv8_2: 2.13.0; only for size
 zen4    |             |            |      | cuda13_2/cpu-avx2: no reason: PyTorch chooses
 nehalem |             |            |      | : no reason: no instruction set

@@ -76,7 +76,7 @@ WRONG = [
         "zen4 | H100=9.0 | 535.183.01 | |", "wrong", "needs driver 570.26 or newer", "2.14.1",
     ),
     (
-        NEWEST, "zen4 | V100=7.0 H100=9.0 | 580.95.05 | |",
+        NEWEST, "zen4 | V100=7.0, H100=9.0 | 580.95.05 | |",
         "works, but", "no code for V100", "torch==2.14.1",
     ),
     (
