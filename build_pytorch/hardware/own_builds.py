@@ -85,24 +85,24 @@ def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> B
     }
     existing = {(it.release_name, it.gpu_key, it.cpu_key): it.id for it in matrix.variants}
     rejected: dict[str, str] = {}
-    possible: dict[tuple[str, str | None, str], tuple[tuple[object, ...], BuildVerdict]] = {}
+    running: dict[tuple[str, str | None], BuildVerdict] = {}
     for name, release in matrix.releases.items():
         if release.torch.is_nightly:
             continue
         verdicts = {key: _verdict(release, gpu, machine) for key, gpu in gpus.items()}
-        running = {key: it for key, it in verdicts.items() if it.runs}
-        if kinds and not any(running):
-            obstacles = [it.obstacles for key, it in verdicts.items() if key]
-            rejected |= {f"release {name}": "; ".join(it) for it in obstacles[:1]}
-        for key, verdict in running.items():
-            for isa_key, isa in isas.items():
-                place = (name, key, isa_key)
-                rank = verdict.rank(machine), place in existing, not isa.same_as, isa.level
-                possible[place] = rank, verdict
-    if not possible:
+        of_gpus = [it for key, it in verdicts.items() if key]
+        if of_gpus and not any(it.runs for it in of_gpus):
+            rejected[f"release {name}"] = "; ".join(of_gpus[0].obstacles)
+        running |= {(name, key): it for key, it in verdicts.items() if it.runs}
+    if not (running and isas):
         return BuildAdvice(rejected=rejected)
-    best = max(possible, key=lambda place: possible[place][0])
-    has_reason, says = _reason(possible[best][1], machine, ready)
+    top = max(it.rank(machine) for it in running.values())
+    equal = [place for place, it in running.items() if it.rank(machine) == top]
+    best = max(
+        ((*place, isa) for place in equal for isa in isas),
+        key=lambda it: (it in existing, not isas[it[2]].same_as, isas[it[2]].level),
+    )
+    has_reason, says = _reason(running[best[:2]], machine, ready)
     return BuildAdvice(
         variant=existing.get(best) or id_of(matrix, *best),
         has_reason=has_reason,
