@@ -26,10 +26,6 @@ COUNTS: Final = f"{paths.README}#counts"
 _REGION: Final = re.compile(
     r"<!-- begin generated: counts[^\n]*-->\n.*?<!-- end generated: counts -->", re.DOTALL
 )
-_OF_PROJECT: Final = frozenset({paths.PAGE, paths.RELEASE})
-"""Files that are generated only beside a matrix.toml."""
-_OF_CLONE: Final = frozenset({"docs/reference/matrix.md", paths.SCHEMA})
-"""Files about this program, which a clone has."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -56,17 +52,14 @@ def render(matrix: Matrix) -> dict[str, str]:
 def plan(matrix: Matrix, tree: Tree) -> list[Change]:
     """Plan every generated doc; missing ones are created, but for the README."""
     has_matrix, is_clone = (tree.root / paths.MATRIX).exists(), paths.is_clone(tree.root)
-    package = tree.root / paths.SCHEMA.partition("/")[0]
-    is_ours = package.is_dir() and not package.is_symlink()
-    texts = render(matrix)
-    changes = [
-        plan_text(tree, path, text)
-        for path, text in texts.items()
-        if path != COUNTS
-        if has_matrix or path not in _OF_PROJECT
-        if is_clone or path not in _OF_CLONE
-        if is_ours or path != paths.SCHEMA
-    ]
+    package, texts, left_out = tree.root / paths.SCHEMA.partition("/")[0], render(matrix), {COUNTS}
+    if not has_matrix:
+        left_out |= {paths.PAGE, paths.RELEASE}
+    if not is_clone:
+        left_out |= {"docs/reference/matrix.md", paths.SCHEMA}
+    if package.is_symlink() or not package.is_dir():  # not a clone's own package
+        left_out.add(paths.SCHEMA)
+    changes = [plan_text(tree, path, it) for path, it in texts.items() if path not in left_out]
     if has_matrix:
         changes += flox_environments.plan(matrix, tree)
     readme = _plan_readme(tree, texts[COUNTS])
