@@ -414,7 +414,7 @@ MUTATIONS = (
     Mutation("the torch of another Python", "l2/sm120-avx2", swap("python312Packages.torch", "python3Packages.torch")),
     Mutation("the torch of another Python, CPU-only", "l3/cpu-avx2", swap("python311Packages.torch", "python312Packages.torch")),
     Mutation("patches cleared with the torch of the pin", "l8/sm120-avx2", wrap_attrs("patches = [];")),
-    Mutation("another version with the torch of the pin", "l8/sm120-avx2", wrap_attrs('version = "2.10.0"; __intentionallyOverridingVersion = true;')),
+    Mutation("another version with the torch of the pin", "l8/sm120-avx2", wrap_attrs('version = "2.10.0";')),
     Mutation("the build version with the torch of the pin", "l8/cpu-avx2", swap("export MAX_JOBS", "export PYTORCH_BUILD_VERSION=2.10.0\n    export MAX_JOBS")),
     Mutation("an overlay of torch in a line without one", "l8/sm120-avx2", swap("    overlays = [", TORCH_OVERLAY)),
     Mutation("two lines mixed: the pin of another line", "l8/sm120-avx2", swap("0182a361324364ae3f436a63005877674cf45efb", "46336d4d6980ae6f136b45c8507b17787eb186a0")),
@@ -490,6 +490,7 @@ MUTATIONS = (
     Mutation("nproc replaced in the shell", GPU, swap("    cores=", "    nproc() { echo 1; }\n    cores=")),
     Mutation("the licence of another program", CPU, swap("    platforms = [", "    license = nixpkgs_pinned.lib.licenses.issl;\n    platforms = [")),
     Mutation("another Python's interpreter as an argument", CPU, swap("cudaSupport = false;", "cudaSupport = false;\n  python = nixpkgs_pinned.python312;")),
+    Mutation("an attribute that Nix warns of", CPU, swap("requiredSystemFeatures = ", 'requiredSystemFeatures = builtins.trace "warning: this is old" ')),
     # --- matrix.toml, and files that recipes read ---
     Mutation("a companion of another PyTorch", MATRIX, both(
         swap('version = "0.25.0"', 'version = "0.24.1"'), swap('rev = "v0.25.0"', 'rev = "v0.24.1"'),

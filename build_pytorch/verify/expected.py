@@ -66,12 +66,11 @@ def expected(
     """
     wanted = {name: value for name, value in pin.items() if not _OF_VARIANT.match(name)}
     wanted |= _of_every_package(package, pin, facts) | _descriptions(package, facts, is_generated)
-    if package.companion is None:
-        wanted |= _of_variant(package, pin, facts, is_generated=is_generated)
-    else:
+    if package.companion:
         wanted |= _of_companion(package, pin, facts, torch)
-    if "nixpkgs.config" in facts:
-        wanted |= _nixpkgs(package, facts)
+    else:
+        wanted |= _of_variant(package, pin, facts, is_generated=is_generated)
+    wanted |= _nixpkgs(package, facts) if "nixpkgs.config" in facts else {}
     if facts.get("hook.end"):  # nothing after it is known
         wanted = {name: v for name, v in wanted.items() if not _AFTER_HOOKS.match(name)}
     return wanted
@@ -94,8 +93,13 @@ def _of_every_package(package: Package, pin: Facts, facts: Facts) -> Facts:
         "passthru.tests": [],
         **{f"passthru.{name}": value for name, value in package.passthru.items()},
         **{f"env.{name}": value for name, value in _environment(package).items()},
-        **_jobs(package),
     }
+    for cores, processors in MACHINES:
+        most = release.build.max_jobs
+        limit = min(cores or processors, most)
+        # nixpkgs sets MAX_JOBS again from the cores for torch alone.
+        jobs = f"MAX_JOBS={most if package.companion else limit} NIX_BUILD_CORES={limit}"
+        wanted[f"jobs.{cores} of {processors} cores"] = jobs
     # Facts of their own say what a recipe may change in these.
     changed = ("magma", "nccl", *(CUDA_PACKAGES if package.variant.packages_from else ()))
     wanted |= {n: facts[n] for n in facts if n.startswith("builds.") and n.endswith(changed)}
@@ -318,18 +322,6 @@ def _environment(package: Package) -> dict[str, str]:
             host = ",".join(variant.cpu.flags)
             wanted["CUDAFLAGS"] = f"-Xcompiler={host} {wanted['CUDAFLAGS']}"
     return wanted
-
-
-def _jobs(package: Package) -> Facts:
-    """Return the numbers of compile jobs on some machines."""
-    most = package.release.build.max_jobs
-    found = {}
-    for cores, processors in MACHINES:
-        limit = min(cores or processors, most)
-        # nixpkgs sets MAX_JOBS again from the cores for torch alone.
-        jobs = limit if package.companion is None else most
-        found[f"jobs.{cores} of {processors} cores"] = f"MAX_JOBS={jobs} NIX_BUILD_CORES={limit}"
-    return found
 
 
 def _files(variant: Variant) -> dict[str, str]:

@@ -5,13 +5,13 @@ The only module that calls the renderer, and only to compare.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Literal
+from collections.abc import Collection, Iterator
 
 from build_pytorch.base import paths, process
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.base.file_plan import Action, Change, plan_text, recipes_elsewhere
-from build_pytorch.generate import docs, flox_environments, recipes
+from build_pytorch.base.file_plan import Action, recipes_elsewhere
+from build_pytorch.generate import flox_environments, phase_plan
+from build_pytorch.matrix.model import Phase
 from build_pytorch.verify.check import CheckSkipped, Finding
 from build_pytorch.verify.context import Context
 
@@ -50,44 +50,35 @@ def shell_files(context: Context) -> Iterator[Finding]:
 
 
 def generated_recipes(context: Context) -> Iterator[Finding]:
-    """Yield recipes and imports of nixpkgs that differ from the rendered text.
+    """Yield recipes and the files that they import that differ from the rendered text.
 
     Raises CheckSkipped if there is no recipe.
     """
     if not context.recipes:
         raise CheckSkipped("no recipe to compare")
-    try:
-        texts = recipes.render(context.matrix)
-    except BuildPytorchError as error:
-        yield Finding(found=str(error), expected="templates that render", path="templates")
-        return
-    kept = {path for release in context.matrix.releases.values() for path in release.kept}
-    packages = {package.path for package in context.matrix.packages}
-    for path, text in texts.items():
-        if path in context.recipes or path not in packages:
-            mode: Literal["keep", "refuse"] = "keep" if path in kept else "refuse"
-            yield from _outdated(plan_text(context.tree, path, text, hand_written=mode))
+    yield from _outdated(context, (Phase.GPU_X86, Phase.GPU_ARM, Phase.CPU_ONLY))
 
 
 def generated_docs(context: Context) -> Iterator[Finding]:
     """Yield pages, generated regions and the schema that are out of date."""
-    pages: Mapping[str, str] = {}
-    if context.pages and paths.is_clone(context.root):
-        pages = context.pages()
-    try:
-        planned = docs.plan(context.matrix, context.tree)
-    except BuildPytorchError as error:
-        expected = "docs and templates that can be read"
-        yield Finding(found=str(error), expected=expected, path="docs")
-        return
-    for change in (*planned, *(plan_text(context.tree, *page) for page in pages.items())):
-        yield from _outdated(change)
+    yield from _outdated(context, [Phase.DOCS])
 
 
-def _outdated(change: Change) -> Iterator[Finding]:
-    """Yield a finding for a file that is not as generated, unless a person keeps it."""
-    if change.action not in {Action.UNCHANGED, Action.KEPT}:
-        yield Finding(found=change.reason, expected="as generated", path=change.path)
+def _outdated(context: Context, phases: Collection[Phase]) -> Iterator[Finding]:
+    """Yield the files that phases would write, unless a person keeps them."""
+    pages = context.pages() if context.pages and Phase.DOCS in phases else None
+    packages = {package.path for package in context.matrix.packages}
+    for phase in phases:
+        try:
+            changes = phase_plan.plan(phase, context.matrix, context.tree, pages)
+        except BuildPytorchError as error:
+            expected = "docs and templates that can be read"
+            yield Finding(found=str(error), expected=expected, path="templates")
+            return
+        for change in changes:
+            is_missing = change.path in packages and change.path not in context.recipes
+            if not is_missing and change.action not in {Action.UNCHANGED, Action.KEPT}:
+                yield Finding(found=change.reason, expected="as generated", path=change.path)
 
 
 def flox_environment(context: Context) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from build_pytorch.base import files, paths, process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.known_hardware import version_for
-from build_pytorch.matrix.model import Matrix, Package
+from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.tables import CUDA_PACKAGES, CUDA_PACKAGES_VARIABLE
 from build_pytorch.nix import evaluation, quoting
 from build_pytorch.nix.evaluation import EvaluatedRecipe, Recipe
@@ -128,28 +128,22 @@ def _arguments(context: Context, pins: Mapping[str, str]) -> str:
     arguments += f' facts = import ({model} + "/facts.nix");'
     if context.pinned:
         return arguments
-    known = {"revisions": _revisions(context.matrix), "repositories": _repositories(context.matrix)}
-    given = f"builtins.fromJSON {quoting.literal(json.dumps(known))}"
-    scope = f'scopeOf = import ({model} + "/offline-scope.nix") ({given});'
-    return f"{arguments} base = import ({model}) {{ }}; {scope}"
-
-
-def _revisions(matrix: Matrix) -> dict[str, dict[str, Any]]:
-    """Return what the model of nixpkgs has to know of each revision."""
     fields = ("torch", "python", "cuda", "has", "cccl")
     names = (*known_hardware.load().companion, "triton")
-    return {
+    revisions = {
         pin.rev: {name: getattr(pin, name) for name in fields}
         | {"companions": {name: version_for(pin.torch, name) or "0" for name in names}}
-        for pin in matrix.pins.values()
+        for pin in context.matrix.pins.values()
     }
-
-
-def _repositories(matrix: Matrix) -> dict[str, str]:
-    """Return the tarballs of repositories with CUDA packages: the path of each below github.com."""
-    found = [v.packages_from for v in matrix.variants if v.packages_from]
-    names = {f"{it.owner}/{it.repo}/archive/{it.rev}" for it in found if not it.folder}
-    return {f"https://github.com/{name}.tar.gz": name for name in names}
+    sources = [v.packages_from for v in context.matrix.variants if v.packages_from]
+    archives = {f"{it.owner}/{it.repo}/archive/{it.rev}" for it in sources if not it.folder}
+    repositories = {f"https://github.com/{archive}.tar.gz": archive for archive in archives}
+    known = json.dumps({"revisions": revisions, "repositories": repositories})
+    given = f"builtins.fromJSON {quoting.literal(known)}"
+    return (
+        f"{arguments} base = import ({model}) {{ }};"
+        f' scopeOf = import ({model} + "/offline-scope.nix") ({given});'
+    )
 
 
 def _pinned_package(package: Package) -> str:

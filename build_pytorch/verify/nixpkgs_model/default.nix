@@ -26,10 +26,6 @@ let
   defaults = lib.genAttrs [
     "allowBroken" "allowUnfree" "allowUnsupportedSystem" "cudaSupport" "rocmSupport"
   ] (_: false);
-  checked =
-    name: default:
-    let value = given.${name} or default; in
-    lib.throwIf (!builtins.isBool value) "nixpkgs.config.${name} is not of type `boolean'" value;
 
   # What the revision in the URL contains: its default Python, its torch, its CUDA package sets, the
   # fixes in it and its companions of torch. A revision that is not known is like the default.
@@ -48,7 +44,7 @@ let
 
   packages = import ./packages.nix {
     inherit lib;
-    config = given // lib.mapAttrs checked defaults;
+    config = defaults // given;
     pin = if rev == null then default else modelRevisions.${lib.head rev} or default;
     system = platform;
     # Facts: what the recipe hands to nixpkgs.

@@ -39,7 +39,7 @@ let
   mkDerivationSimple =
     overrideAttrs: attrs:
     let
-      name = lib.sanitizeDerivationName (attrs.name or "${attrs.pname}-${attrs.version}");
+      name = attrs.name or "${attrs.pname}-${attrs.version}";
       arguments =
         removeAttrs attrs [ "meta" "passthru" "env" ]
         # An input is represented by its dev output, which holds the headers.
@@ -76,21 +76,7 @@ let
       overrideAttrs =
         change:
         makeDerivationExtensible (
-          final:
-          let
-            prev = rattrs final;
-            changed = lib.toExtension change final prev;
-            # Nix would build the source of the old hash under the name of the new version.
-            staleSource =
-              changed ? version
-              && prev ? version
-              && !(changed ? src)
-              && !(changed.__intentionallyOverridingVersion or false);
-          in
-          lib.warnIf staleSource (
-            "${prev.pname or prev.name} was overridden with `version` but not `src`. "
-            + "This is most likely not what you want."
-          ) (prev // removeAttrs changed [ "__intentionallyOverridingVersion" ])
+          final: let prev = rattrs final; in prev // lib.toExtension change final prev
         );
     in
     finalPackage;

@@ -1,7 +1,7 @@
 # The part of nixpkgs' `lib` that recipes and the model use, with the same names and results.
 let
   inherit (builtins)
-    concatLists concatStringsSep elem filter foldl' head isAttrs isList listToAttrs map match split
+    concatLists concatStringsSep elem filter foldl' head isAttrs isList listToAttrs map match
     stringLength substring;
 
   linux = [ "aarch64-linux" "armv7l-linux" "i686-linux" "powerpc64le-linux" "riscv64-linux" "x86_64-linux" ];
@@ -22,7 +22,6 @@ let
       if isAttrs f then f.__functionArgs or (functionArgs (f.__functor f)) else builtins.functionArgs f;
     setFunctionArgs = f: args: { __functor = _: f; __functionArgs = args; };
 
-    warnIf = condition: message: if condition then builtins.trace "evaluation warning: ${message}" else id;
     throwIf = condition: message: if condition then throw message else id;
 
     fix = f: let x = f x; in x;
@@ -53,10 +52,6 @@ let
     getBin = getOutput "bin";
     getLib = getOutput "lib";
     getDev = getOutput "dev";
-    getName = pkg: pkg.pname or (builtins.parseDrvName pkg.name).name;
-
-    hasPrefix = prefix: text: substring 0 (stringLength prefix) text == prefix;
-    hasSuffix = suffix: text: text != removeSuffix suffix text || suffix == "";
     removeSuffix =
       suffix: text:
       let kept = stringLength text - stringLength suffix; in
@@ -65,12 +60,6 @@ let
     cmakeBool = name: value: "-D${name}:BOOL=${if value then "TRUE" else "FALSE"}";
     versionAtLeast = a: b: builtins.compareVersions b a != 1;
     versions.major = version: head (builtins.splitVersion version);
-    # Store names allow few characters; nixpkgs replaces each run of other ones by a dash.
-    sanitizeDerivationName =
-      name:
-      concatStringsSep "" (
-        map (part: if isList part then "-" else part) (split "[^[:alnum:]+._?=-]+" (toString name))
-      );
 
     licenses = {
       bsd3 = { shortName = "bsd3"; free = true; };

@@ -10,22 +10,13 @@
 # which may name a local checkout of such a repository.
 known: checkout:
 let
-  inherit (builtins) attrNames head isAttrs listToAttrs match stringLength substring;
+  inherit (builtins) isAttrs listToAttrs match;
 
   root = toString ./.;
   # The platform of the machine, which must not change a recipe.
   system = "x86_64-linux";
   none = { url = null; sha256 = null; };
   unavailable = what: throw "${what}: not available, recipes are evaluated without access to the network and the host";
-
-  # Whether a path is the folder of the model, also with what does not change it.
-  isModel =
-    path:
-    let
-      whole = toString path;
-      rest = substring (stringLength root) (-1) whole;
-    in
-    substring 0 (stringLength root) whole == root && match "(/|/\\.|/default\\.nix)*" rest != null;
 
   # The model, in place of any nixpkgs. A set, so that `import` gets the source that the recipe
   # names; in a string it becomes a path.
@@ -39,23 +30,15 @@ let
     else
       { outPath = root; modelSource = { inherit url sha256; }; };
 
-  fetchTarball =
-    args:
-    let
-      given = if isAttrs args then args else { url = args; };
-      unknown = attrNames (removeAttrs given [ "url" "sha256" "name" ]);
-    in
-    if unknown != [ ] then
-      throw "unsupported argument '${head unknown}' to 'fetchTarball'"
-    else
-      fetched "fetchTarball" given.url (given.sha256 or null);
+  fetchTarball = args: tarball (if isAttrs args then args else { url = args; });
+  tarball = { url, sha256 ? null, name ? "source" }: fetched "fetchTarball" url sha256;
 
   importAny =
     path:
     let
       given = { modelSystem = system; modelRevisions = revisions; modelSource = path.modelSource or none; };
     in
-    if isModel path then args: import ./. (given // args)
+    if toString path == root then args: import ./. (given // args)
     else known.${toString path} or (scopedImport scope path);
 
   ours = {

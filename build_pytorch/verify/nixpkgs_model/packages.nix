@@ -6,9 +6,9 @@ let
 
   platform = {
     inherit system;
-    isLinux = lib.hasSuffix "-linux" system;
-    isDarwin = lib.hasSuffix "-darwin" system;
-    isAarch64 = lib.hasPrefix "aarch64-" system;
+    isLinux = lib.elem system lib.platforms.linux;
+    isDarwin = lib.elem system lib.platforms.darwin;
+    isAarch64 = builtins.match "aarch64-.*" system != null;
   };
 
   cudaPackagesOf =
@@ -55,10 +55,10 @@ import ./fetchers.nix { inherit lib mkDerivation; }
 
   blas = lib.makeOverridable ({ blasProvider }: mkDerivation {
     name = "blas-3";
-    passthru = { provider = blasProvider; implementation = lib.getName blasProvider; };
+    passthru = { provider = blasProvider; implementation = blasProvider.pname; };
   }) { blasProvider = final.openblas; };
   mkl = mkDerivation {
-    name = "mkl-2023.1.0";
+    pname = "mkl"; version = "2023.1.0";
     meta = { license = lib.licenses.issl; platforms = [ "x86_64-linux" ]; };
   };
 
