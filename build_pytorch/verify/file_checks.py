@@ -66,7 +66,8 @@ def generated_docs(context: Context) -> Iterator[Finding]:
 
 def _outdated(context: Context, phases: Collection[Phase]) -> Iterator[Finding]:
     """Yield the files that phases would write, unless a person keeps them."""
-    pages = context.pages() if context.pages and Phase.DOCS in phases else None
+    is_shown = Phase.DOCS in phases and paths.is_clone(context.root)
+    pages = context.pages() if context.pages and is_shown else None
     packages = {package.path for package in context.matrix.packages}
     for phase in phases:
         try:
