@@ -18,7 +18,7 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify import hooks, recipe_facts, verification
 from build_pytorch.verify.context import Context
-from build_pytorch.verify.hooks import HookJob, HookRun
+from build_pytorch.verify.hooks import Facts, HookJob
 
 TEXT = written_out(ONE)
 JOBS = "max_jobs = 32"
@@ -28,7 +28,7 @@ needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="CMake is
 needs_cuda = pytest.mark.skipif(not CUDA.is_dir(), reason="CUDA 13.0 is not installed")
 
 
-def run(pre_configure: str = "", source: dict[str, str] | None = None, **texts: str) -> HookRun:
+def run(pre_configure: str = "", source: dict[str, str] | None = None, **texts: str) -> Facts:
     """Run hooks on a machine of four cores."""
     job = HookJob(
         {"preConfigure": pre_configure, **texts},
@@ -48,19 +48,15 @@ def test_a_run_shows_exported_variables_and_changed_files() -> None:
         postPatch="rm setup.py",
         preBuild="export MAX_JOBS=$NIX_BUILD_CORES; export MACHINE=$(nproc)",
     )
-    assert ran.is_complete
-    assert {name: ran.exported.get(name) for name in ("A", "B", "GIVEN", "MACHINE")} == {
-        "A": "1",
-        "B": None,
-        "GIVEN": "a 'quoted' value too",
-        "MACHINE": "48",
-    }
-    assert ran.jobs["192 of 256 cores"] == "MAX_JOBS=192 NIX_BUILD_CORES=192"
-    assert len(ran.jobs) == len(hooks.MACHINES)
-    assert ran.files == {
-        "setup.py": "(removed)",
-        "new.txt": "text\n",
-        "/build/x/z": "-> /nix/y",
+    assert not ran["hook.end"]
+    wanted = {"A": "1", "B": None, "GIVEN": "a 'quoted' value too", "MACHINE": "48"}
+    assert {name: ran.get(f"env.{name}") for name in wanted} == wanted
+    assert ran["jobs.192 of 256 cores"] == "MAX_JOBS=192 NIX_BUILD_CORES=192"
+    assert sum(name.startswith("jobs.") for name in ran) == len(hooks.MACHINES)
+    assert {name: ran[name] for name in ran if name.startswith("file.")} == {
+        "file.setup.py": "(removed)",
+        "file.new.txt": "text",
+        "file./build/x/z": "-> /nix/y",
     }
 
 
@@ -68,7 +64,7 @@ def test_a_run_shows_exported_variables_and_changed_files() -> None:
 def test_programs_of_a_store_are_stand_ins(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NIX_STORE_DIR", store)
     python = f"{store}/{'1a' * 16}-python3-3.13/bin/python3.13"
-    assert run(preBuild=f"{python} setup.py build && export DONE=1").exported["DONE"] == "1"
+    assert run(preBuild=f"{python} setup.py build && export DONE=1")["env.DONE"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -76,23 +72,23 @@ def test_programs_of_a_store_are_stand_ins(store: str, monkeypatch: pytest.Monke
 )
 def test_hooks_that_end_early_are_incomplete(text: str) -> None:
     ran = run(f"{text}\nexport LATE=1")
-    assert not ran.is_complete
-    assert ran.exported == {}
+    assert ran["hook.end"]
+    assert not [name for name in ran if name.startswith("env.")]
 
 
 def test_return_ends_one_hook_only_as_in_nixpkgs() -> None:
     ran = run("return 0\nexport A=1", preBuild="export B=1")
-    assert ran.is_complete
-    assert "A" not in ran.exported
-    assert ran.exported["B"] == "1"
+    assert not ran["hook.end"]
+    assert "env.A" not in ran
+    assert ran["env.B"] == "1"
 
 
 def test_substitutions_fail_where_their_text_is_missing() -> None:
     substitute = "substituteInPlace cmake/Dependencies.cmake --replace-fail"
-    assert run(postPatch=f"{substitute} NO_DEFAULT_PATH X").is_complete
+    assert not run(postPatch=f"{substitute} NO_DEFAULT_PATH X")["hook.end"]
     missing = run(postPatch=f"{substitute} 'no such text' X")
-    assert not missing.is_complete
-    assert "no such text is not in cmake/Dependencies.cmake" in missing.output
+    assert missing["hook.end"]
+    assert "no such text is not in cmake/Dependencies.cmake" in missing["hook.output"]
 
 
 # --- what a run cannot do ---
@@ -103,14 +99,14 @@ def test_a_loop_without_an_end_is_stopped_and_the_other_runs_are_not() -> None:
         HookJob({"preConfigure": text})
         for text in ("export A=1", "while :; do :; done", "export A=1")
     ]
-    assert [ran.is_complete for ran in hooks.run_all(jobs)] == [True, False, True]
+    assert [bool(ran["hook.end"]) for ran in hooks.run_all(jobs)] == [False, True, False]
 
 
 def test_hooks_do_not_see_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "secret")
     ran = run("export SEEN=${GITHUB_TOKEN:-nothing}")
-    assert ran.exported["SEEN"] == "nothing"
-    assert "GITHUB_TOKEN" not in ran.exported
+    assert ran["env.SEEN"] == "nothing"
+    assert "env.GITHUB_TOKEN" not in ran
 
 
 # --- the matrix ---
@@ -227,7 +223,7 @@ def all_hooks() -> dict[str, dict[str, str]]:
     return {v.id: {n: facts[v.path][f"attr.{n}"] for n in hooks.NAMES} for v in chosen}
 
 
-def source_of(variant: str, source: dict[str, str] | None = None) -> HookRun:
+def source_of(variant: str, source: dict[str, str] | None = None) -> Facts:
     """Run the hooks of a recipe and return what is left."""
     texts = dict(all_hooks()[variant])
     return run(texts.pop("preConfigure"), source, **texts)
@@ -277,7 +273,7 @@ def configured(tmp_path: Path, stub: str, layout: str, *, found_before: bool) ->
     ("layout", "found_before"), [("folder with ..", False), ("installed", True)]
 )
 def test_cmake_finds_cuda_through_the_stub(tmp_path: Path, layout: str, found_before: bool) -> None:
-    stub = source_of("sm90-avx2").files[hooks.STUB]
+    stub = source_of("sm90-avx2")[f"file.{hooks.STUB}"]
     assert "found 13" in configured(tmp_path, stub, layout, found_before=found_before)
 
 
@@ -302,10 +298,10 @@ def test_cmake_finds_cupti_in_the_folders_that_nixpkgs_exports(tmp_path: Path) -
 
     def found(text: str) -> str:
         head = "set(CUPTI_LIB_NAME libcupti.so)\nset(CUDA_SOURCE_DIR /nonexistent)\n"
-        tail = 'message("${CUPTI_LIBRARY_PATH} ${CUPTI_INCLUDE_DIR}")\n'
+        tail = '\nmessage("${CUPTI_LIBRARY_PATH} ${CUPTI_INCLUDE_DIR}")\n'
         return cmake_script(tmp_path, head + text + tail, **paths).strip()
 
-    changed = source_of("sm90-avx2").files[hooks.DEPENDENCIES]
+    changed = source_of("sm90-avx2")[f"file.{hooks.DEPENDENCIES}"]
     assert found(changed) == f"{tmp_path}/lib/libcupti.so {tmp_path}/include"
     assert "NOTFOUND" in found(hooks.SOURCE[hooks.DEPENDENCIES])
 
@@ -314,8 +310,8 @@ def test_cmake_finds_cupti_in_the_folders_that_nixpkgs_exports(tmp_path: Path) -
 def test_a_pytorch_whose_cupti_lines_moved_stops_the_build_at_once() -> None:
     other = {**hooks.SOURCE, hooks.DEPENDENCIES: "# CUPTI is found elsewhere\n"}
     ran = source_of("sm90-avx2", other)
-    assert not ran.is_complete
-    assert "extras/CUPTI/lib64 is not in cmake/Dependencies.cmake" in ran.output
+    assert ran["hook.end"]
+    assert "extras/CUPTI/lib64 is not in cmake/Dependencies.cmake" in ran["hook.output"]
 
 
 @needs_nix
@@ -326,15 +322,14 @@ def test_a_pytorch_whose_cupti_lines_moved_stops_the_build_at_once() -> None:
 def test_cmake_adds_the_specific_code_of_the_variant(
     tmp_path: Path, variant: str, own: str
 ) -> None:
-    files = source_of(variant).files
-    text = files.get(hooks.CODEGEN, hooks.SOURCE[hooks.CODEGEN])
+    text = source_of(variant).get(f"file.{hooks.CODEGEN}", hooks.SOURCE[hooks.CODEGEN])
     code = own[:-1]
 
     def added(codes: str) -> set[str]:
         asked = ";".join(f"-gencode;arch=compute_{c},code=sm_{c}" for c in codes.split())
         script = (
             f'set(_existing_arch_flags "{asked}")\nset(_flags "")\n'
-            f'foreach(_arch "90a" "100a" "103a" "120a" "121a")\n{text}endforeach()\n'
+            f'foreach(_arch "90a" "100a" "103a" "120a" "121a")\n{text}\nendforeach()\n'
             'message("${_flags}")\n'
         )
         path = str(Path(shutil.which("cmake") or "").parent)
@@ -355,5 +350,5 @@ def test_a_pytorch_with_another_condition_stops_the_build(*, is_guarded: bool) -
         guard = '" AND NOT _existing_arch_flags MATCHES ".*compute_121.*")'
         text = hooks.SOURCE[hooks.CODEGEN].replace('.*")', f".*{guard}")
     ran = source_of("sm121-armv9", {**hooks.SOURCE, hooks.CODEGEN: text})
-    assert not ran.is_complete
-    assert "build-pytorch: cmake/Codegen.cmake has no condition for 121a\n" in ran.output
+    assert ran["hook.end"]
+    assert "build-pytorch: cmake/Codegen.cmake has no condition for 121a\n" in ran["hook.output"]

@@ -79,7 +79,11 @@ _FILE: Final = re.compile(
 _BUILD: Final = re.compile(r"(?:(?<=-I)|(?<![\w.$}]))/build(?=/)")
 """The folder of builds, which only Nix's sandbox has; a hook gets $NIX_BUILD_TOP."""
 
-Facts = dict[str, str | bool]
+Facts = dict[str, str]
+"""What runs of hooks leave: `env.NAME`, an exported variable; `file.PATH`, a new or changed file
+with its text, `-> TARGET` or `(removed)`; `jobs.MACHINE`, the numbers of compile jobs; `hook.end`,
+the last lines of a run that does not come to its end; `hook.options` of the shell, and its umask.
+Paths are as in a build in /build."""
 
 
 class HookJob(NamedTuple):
@@ -99,23 +103,8 @@ class HookJob(NamedTuple):
         return dict.fromkeys([*named, "setup.py", STUB], "") | dict(self.source)
 
 
-class HookRun(NamedTuple):
-    """What a run of the hooks left. Paths are as in a build in /build."""
-
-    is_complete: bool
-    exported: dict[str, str]
-    """The exported variables at the end; empty if the hooks did not run to their end."""
-    options: str
-    """The options of the shell and its umask at the end."""
-    jobs: dict[str, str]
-    """MAX_JOBS and NIX_BUILD_CORES by machine, if the hooks run to their end on it."""
-    files: dict[str, str]
-    """New and changed files by path, with text or `-> TARGET`; removed ones are `(removed)`."""
-    output: str
-
-
-def run_all(jobs: Sequence[HookJob]) -> list[HookRun]:
-    """Run hooks and return what became of each job, in their order.
+def run_all(jobs: Sequence[HookJob]) -> list[Facts]:
+    """Run hooks and return the facts and `hook.output` of each job, in their order.
 
     Raises ToolError if Bash cannot be run.
     """
@@ -155,35 +144,36 @@ def _prepare(job: HookJob, folder: Path) -> None:
     (folder / "environment").write_text("".join(exports))
 
 
-def _result(job: HookJob, folder: Path) -> HookRun:
+def _result(job: HookJob, folder: Path) -> Facts:
     def text(path: Path) -> str:
         with contextlib.suppress(OSError):
             found = path.read_text(errors="replace").replace(f"{folder}/build", "/build")
             return found.replace(str(folder), "").replace(str(folder.parent), "/home")
         return ""
 
-    def named(name: str, separator: str) -> dict[str, str]:
+    def named(prefix: str, name: str, separator: str) -> Facts:
         pairs = (pair.partition("=") for pair in text(folder / name).split(separator) if pair)
-        return {name: value for name, _, value in pairs}
+        return {prefix + name: value for name, _, value in pairs}
 
-    source = job.files
-    gone = (name for name in source if not os.path.lexists(folder / "source" / name))
-    changed = dict.fromkeys(gone, "(removed)")
-    for base, prefix in ((folder / "source", ""), (folder / "build", "/build/")):
+    output, exported = text(folder / "output"), named("env.", "exported", "\0")
+    if not exported:
+        last = " / ".join(output.split("\n")[-3:]).strip(" /") or "no output"
+        return {"hook.output": output, "hook.end": f"before the end: {last}"}
+    facts = named("jobs.", "jobs", "\n") | {n: exported[n] for n in exported if n[4:] not in _JOBS}
+    facts |= {"hook.output": output, "hook.end": ""}
+    facts["hook.options"] = text(folder / "options").strip()
+    source = {f"file.{name}": content for name, content in job.files.items()}
+    for base, prefix in ((folder / "source", "file."), (folder / "build", "file./build/")):
         for path in base.rglob("*"):
-            key = prefix + path.relative_to(base).as_posix()
+            fact = prefix + path.relative_to(base).as_posix()
+            before = source.pop(fact, None)
             if path.is_symlink():
-                changed[key] = f"-> {path.readlink()}"
-            elif path.is_file() and (now := text(path)) != source.get(key):
-                changed[key] = now
+                facts[fact] = f"-> {path.readlink()}"
+            elif path.is_file() and (now := text(path)) != before:
+                facts[fact] = without_layout(now)
             elif not (path.is_file() or path.is_dir()):
-                changed[key] = "(not a file)"
-    exported = named("exported", "\0")
-    options, output = text(folder / "options").strip(), text(folder / "output")
-    return HookRun(bool(exported), exported, options, named("jobs", "\n"), changed, output)
-
-
-# --- facts ---
+                facts[fact] = "(not a file)"
+    return facts | dict.fromkeys(source, "(removed)")
 
 
 class Hooks(NamedTuple):
@@ -213,11 +203,9 @@ class Hooks(NamedTuple):
 
     def with_values(self, facts: Facts) -> Facts:
         """Return facts with the values of the variant in the place of words."""
-        found = dict(facts)
+        found = facts
         for word, value in self._words():
-            for name, fact in found.items():
-                if isinstance(fact, str):
-                    found[name] = fact.replace(word, value)
+            found = {name: fact.replace(word, value) for name, fact in found.items()}
         return found
 
     def jobs(self) -> list[HookJob]:
@@ -245,24 +233,17 @@ def facts_of(all_hooks: Sequence[Hooks]) -> list[Facts]:
     shared = [hooks.shared() for hooks in all_hooks]
     jobs = {hooks: hooks.jobs() for hooks in shared}
     runs = iter(run_all([job for own in jobs.values() for job in own]))
-    facts = {hooks: _facts(hooks, [next(runs) for _ in own]) for hooks, own in jobs.items()}
+    facts = {}
+    for hooks, own in jobs.items():
+        first, *others = (next(runs) for _ in own)
+        place = _BUILD.search("\n".join(hooks.texts))
+        facts[hooks] = first | {"hook.namesBuild": place[0] if place else ""}
+        for name, other in zip(hooks.others, others, strict=True):
+            message = re.search(r"(?m)^build-pytorch: .*$", other["hook.output"])
+            stops = f"stops: {message[0] if message else 'no message'}"
+            facts[hooks][f"hook.other {name}"] = stops if other["hook.end"] else "goes on"
+        del facts[hooks]["hook.output"]
     return [own.with_values(facts[hooks]) for own, hooks in zip(all_hooks, shared, strict=True)]
-
-
-def _facts(hooks: Hooks, runs: Sequence[HookRun]) -> Facts:
-    first, *others = runs
-    facts: Facts = {"hook.end": "", "hook.namesBuild": any(map(_BUILD.search, hooks.texts))}
-    for name, other in zip(hooks.others, others, strict=True):
-        message = re.search(r"(?m)^build-pytorch: .*$", other.output)
-        stops = f"stops: {message[0] if message else 'no message'}"
-        facts[f"hook.other {name}"] = "goes on" if other.is_complete else stops
-    if not first.is_complete:
-        last = " / ".join(first.output.split("\n")[-3:]).strip(" /") or "no output"
-        return facts | {"hook.end": f"before the end: {last}"}
-    facts["hook.options"] = first.options
-    facts |= {f"jobs.{machine}": jobs for machine, jobs in first.jobs.items()}
-    facts |= {f"env.{name}": v for name, v in first.exported.items() if name not in _JOBS}
-    return facts | {f"file.{name}": without_layout(text) for name, text in first.files.items()}
 
 
 def without_layout(text: str) -> str:
