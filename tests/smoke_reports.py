@@ -33,15 +33,20 @@ def report(document: Raw) -> SmokeReport:
 
 def today(document: Raw) -> Raw:
     """The same report by the script as it is: it declares the script's tests, and all passed."""
-    declared = script.declarations()
-    facts = {"outcome": "passed", "error": 0.0, "seconds": 0.1, "message": ""}
-    results = [{**facts, "name": t["name"], "tolerance": t["tolerance"]} for t in declared]
+    declared = script.declarations(document["companions"])
+    results = [{"outcome": "passed", "message": "", "name": test["name"]} for test in declared]
     return {**document, "schema": script.SCHEMA, "declared": declared, "tests": results}
 
 
-def right(variant: Variant, capability: str = "", name: str = "NVIDIA GPU") -> Raw:
-    """What a correct variant reports on a machine that it is for, or on another GPU."""
-    document = today(raw("dgx-spark"))
+def right(
+    variant: Variant, capability: str = "", name: str = "NVIDIA GPU", **companions: str
+) -> Raw:
+    """What a correct variant, with companions, reports on a machine for it, or on another GPU."""
+    facts = {
+        key: {"version": version, "file": f"/{key}/__init__.py"}
+        for key, version in companions.items()
+    }
+    document = today({**raw("dgx-spark"), "companions": facts})
     document["python"]["machine"] = variant.cpu.platform.partition("-")[0]
     document["cpu"]["flags"] = list(variant.cpu.cpuinfo)
     wanted = "AVX512" if "avx512f" in variant.cpu.cpuinfo else "AVX2"

@@ -167,7 +167,6 @@ BAD_INPUT = """
     verify --packages sm91-*       | no package matches "sm91-*"
     verify --only gpu-arc          | no check or category "gpu-arc"; did you mean "gpu-arch"?
     verify --against HEAD --pinned | --against: runs no checks; leave --only and --pinned out
-    status --packages failed       | no package has the state failed
     show sm90-*                    | found 4 packages; name one of them: sm90-avx2
     log cpu-avx2                   | cpu-avx2: the ledger has no build of it
     diagnose none.log              | none.log: no such file; as an id: no package matches "none.log"

@@ -21,7 +21,7 @@ from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.inspect import closure, inspection
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.smoke import script
+from build_pytorch.smoke import smoke_tests
 
 LIBRARIES = {"torchvision": "_C.so", "torchaudio": "libtorchaudio.so"}
 TITLES = {"torchvision": "TorchVision", "torchaudio": "TorchAudio"}
@@ -29,7 +29,7 @@ TITLES = {"torchvision": "TorchVision", "torchaudio": "TorchAudio"}
 
 def test_every_known_companion_can_be_inspected_and_has_smoke_tests(matrix: Matrix) -> None:
     names = known_hardware.load().companion.keys()
-    assert names == set(script.COMPANIONS)
+    assert names == set(smoke_tests.COMPANIONS)
     assert names >= {package.name for package in matrix.companions}
 
 

@@ -79,7 +79,7 @@ def test_a_run_with_another_python_is_judged_kept_and_never_recorded(
     second, first = json.loads(done.stdout)["variants"]
     assert first.keys() == {
         "release", "variant", "package", "outcome", "reasons", "notes",
-        "python", "output", "recorded", "report", "script",
+        "python", "output", "recorded", "report", "script", "counts",
     }  # fmt: skip
     assert (first["outcome"], second["outcome"]) == ("passed", "failed")
     assert (first["recorded"], first["output"]) == (False, "")
@@ -95,14 +95,13 @@ def test_a_run_with_another_python_is_judged_kept_and_never_recorded(
 def test_the_script_is_told_which_companion_must_be_there(
     project: Project, tmp_path: Path, matrix: Matrix
 ) -> None:
-    document = right(variant(matrix, ID))
-    facts = {"expected": "0.25.0", "version": "0.25.0", "file": "/torchvision/__init__.py"}
-    python = printing(tmp_path, {**document, "companions": {"torchvision": facts}})
+    document = right(variant(matrix, ID), torchvision="0.25.0")
+    python = printing(tmp_path, document)
     code = python.read_text() + f"open({str(tmp_path / 'argv')!r}, 'w').write(' '.join(sys.argv))\n"
     python.write_text(code)
     done = smoke(project, f"{ID}+torchvision", "--python", str(python), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "argv").read_text().endswith("--companion=torchvision=0.25.0")
+    assert (tmp_path / "argv").read_text().endswith("--companion=torchvision")
     found, package = result(done), "torchvision-python313-cpu-avx2"
     assert (found["variant"], found["package"]) == (f"{ID}+torchvision", package)
     assert f"smoke-{package}-" in found["report"]

@@ -20,7 +20,8 @@ from smoke_faults import FAULTS, Fault, noticed
 from smoke_reports import Raw, report
 
 from build_pytorch.base import installed_torch
-from build_pytorch.smoke import script
+from build_pytorch.matrix import known_hardware
+from build_pytorch.smoke import script, smoke_tests
 
 SCRIPT = Path(script.__file__)
 WHOLE = Path(__file__).parent / "whole"
@@ -30,8 +31,9 @@ needs_torch = pytest.mark.skipif(
 )
 
 
-def run(python: str, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def run(python: str, *argv: str, **env: str) -> Raw:
+    """Return the report, which is all of stdout. It declares and lists every test."""
+    done = subprocess.run(
         [python, str(SCRIPT), *argv],
         env={**os.environ, **env},
         capture_output=True,
@@ -39,68 +41,71 @@ def run(python: str, *argv: str, **env: str) -> subprocess.CompletedProcess[str]
         timeout=300,
         check=False,
     )
-
-
-def reported(done: subprocess.CompletedProcess[str]) -> Raw:
-    """Return the report, which is all of stdout. It declares and lists every test."""
     assert done.returncode == 0, done.stderr
     document: Raw = json.loads(done.stdout)
     report(document)  # the command can read it
-    assert document["declared"] == script.declarations()
-    assert [test["name"] for test in document["tests"]] == [test.name for test in script.tests()]
+    assert document["declared"] == script.declarations(document["companions"])
+    names = [test.name for test in script.tests(document["companions"])]
+    assert [test["name"] for test in document["tests"]] == names
     return document
-
-
-def outcomes(document: Raw) -> dict[str, str]:
-    return {test["name"]: test["outcome"] for test in document["tests"]}
 
 
 def messages(document: Raw) -> dict[str, str]:
     return {test["name"]: test["message"] for test in document["tests"]}
 
 
+def outcome(torch: Any, name: str, place: str = "cuda:0") -> Raw:
+    """The result of one test in a process of its own."""
+    (test,) = [test for test in script.tests(smoke_tests.COMPANIONS) if test.name == name]
+    return script.tested(torch, place, test, time.monotonic() + 60)
+
+
 def test_it_imports_nothing_but_the_standard_library_and_torch() -> None:
-    tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 10))
-    names = {
-        name.partition(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in [getattr(node, "module", None) or node.names[0].name]
-    }
-    assert "json" in names
-    assert names <= sys.stdlib_module_names
+    for file in (script.__file__, smoke_tests.__file__):
+        tree = ast.parse(Path(file).read_text(), feature_version=(3, 10))
+        names = {
+            name.partition(".")[0]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for name in [getattr(node, "module", None) or node.names[0].name]
+        }
+        assert "importlib" in names
+        assert names <= sys.stdlib_module_names
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
 def test_every_python_from_3_10_on_runs_it(version: str) -> None:
     python = shutil.which(f"python{version}")
-    if (
-        python is None
-        or subprocess.run([python, "-V"], capture_output=True, check=False).returncode
-    ):
+    if python is None or subprocess.run([python, "-V"], check=False).returncode:
         pytest.skip(f"no Python {version} here")
-    assert reported(run(python))["python"]["version"].startswith(version)
+    assert run(python)["python"]["version"].startswith(version)
 
 
 def test_every_test_declares_its_device_its_tolerance_and_its_needs() -> None:
-    declared = {test["name"]: test for test in script.declarations()}
-    assert len(declared) == len(script.tests())
-    common = {"magma": False, "torch": None, "optional": "", "meaning": "", "companion": ""}
-    needs = {"name": "cuda matmul fp8", "device": "cuda", "tolerance": 2e-2, "capability": "8.9"}
-    assert declared["cuda matmul fp8"] == {**common, **needs}
+    declared = {test["name"]: test for test in script.declarations(smoke_tests.COMPANIONS)}
+    assert len(declared) == len(script.tests(smoke_tests.COMPANIONS))
+    common = {"magma": False, "torch": None, "optional": "", "companion": ""}
+    needs = {"device": "cuda", "tolerance": 2e-2, "capability": "8.0"}
+    assert common.items() | needs.items() <= declared["cuda flash attention bf16"].items()
     assert [name for name, test in declared.items() if test["magma"]] == ["cuda solve magma"]
     assert all(name.split()[0] == test["device"] for name, test in declared.items())
     assert not any(test["capability"] for test in declared.values() if test["device"] == "cpu")
 
 
+def test_every_companion_has_a_pairing_and_a_kernel_on_cpu_and_gpu() -> None:
+    assert set(smoke_tests.COMPANIONS) == set(known_hardware.load().companion)
+    for name in smoke_tests.COMPANIONS:
+        tests = [test.device for test in script.tests([name]) if test.companion]
+        assert sorted(tests) == ["cpu", "cpu", "cuda"]
+
+
+@pytest.mark.parametrize("argv", ["--device -1", "--device x", "--what", "--companion torchtext"])
 def test_wrong_arguments_are_an_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    argv: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(script, "companions", {})
-    for argv in ("--device -1", "--device x", "--what", "--companion torchtext"):
-        monkeypatch.setattr(sys, "argv", ["script.py", *argv.split()])
-        with pytest.raises(SystemExit, match="2"):
-            script.main()
+    monkeypatch.setattr(sys, "argv", ["script.py", *argv.split()])
+    with pytest.raises(SystemExit, match="2"):
+        script.main()
     assert capsys.readouterr().out == ""
 
 
@@ -133,14 +138,11 @@ def randn(*shape):
 """The part of torch that the script needs to start its tests; each of them fails."""
 
 
-def fake_torch(folder: Path, code: str) -> None:
+def fake_torch(folder: Path, code: str) -> str:
+    """Write a torch into a folder, and return the folder for PYTHONPATH."""
     (folder / "torch").mkdir()
     (folder / "torch/__init__.py").write_text(code)
-
-
-def with_fake(folder: Path, code: str, *argv: str) -> Raw:
-    fake_torch(folder, code)
-    return reported(run(sys.executable, *argv, PYTHONPATH=str(folder)))
+    return str(folder)
 
 
 def torch_of(change: str, file: str = "") -> Any:
@@ -154,9 +156,9 @@ def torch_of(change: str, file: str = "") -> Any:
 NEEDS = {
     "cuda.has_magma = False": ("this PyTorch was built without MAGMA", {"solve magma"}),
     "cuda.get_device_capability = lambda device: (8, 6)":
-        ("capability 8.9", {"matmul fp8", "matmul fp8 rowwise"}),
+        ("needs capability 8.9 or newer", {"matmul fp8 rowwise"}),
     "cuda.get_device_capability = lambda device: (7, 5)":
-        ("needs capability 8.0 or newer", {"flash attention bf16", "cudnn attention bf16"}),
+        ("needs capability 8.0 or newer", {"flash attention bf16"}),
     "__version__ = '2.8.1+cu128'": ("needs PyTorch 2.9 or newer", {"grouped matmul bf16"}),
     "distributed = types.SimpleNamespace(is_available=lambda: False)":
         ("this PyTorch was built without NCCL", {"nccl all-reduce"}),
@@ -170,39 +172,36 @@ def randn(*shape):
 """
 
 
-def test_a_test_with_an_unmet_need_is_skipped() -> None:
-    of_cuda = [test for test in script.tests() if test.device == "cuda" and not test.companion]
-    for change, (message, tests) in NEEDS.items():
-        torch = torch_of(f"{TENSOR}\n{change}")
-        results = {test.name: script.run_test(torch, "cuda:0", test) for test in of_cuda}
-        because = {
-            n for n, r in results.items() if r["outcome"] == "skipped" and message in r["message"]
-        }
-        assert because == {f"cuda {test}" for test in tests}
+@pytest.mark.parametrize("change", NEEDS)
+def test_a_test_with_an_unmet_need_is_skipped(change: str) -> None:
+    torch, (message, tests) = torch_of(f"{TENSOR}\n{change}"), NEEDS[change]
+    names = [test.name for test in script.tests(()) if test.device == "cuda"]
+    skipped = {"outcome": "skipped", "message": message}
+    because = {name for name in names if skipped.items() <= outcome(torch, name).items()}
+    assert because == {f"cuda {test}" for test in tests}
 
 
 def test_torch_compile_is_skipped_without_a_compiler_or_triton(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (test,) = [test for test in script.tests() if test.name == "cuda compile"]
-    said = []
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
-    for program, header in (("", "other.h"), ("g++", "other.h"), ("g++", "Python.h")):
+    for program, header, says in (
+        ("", "other.h", "no C++ compiler"),
+        ("g++", "other.h", "no Python.h"),
+        ("g++", "Python.h", "Triton is not installed"),
+    ):
         (tmp_path / header).touch()
         monkeypatch.setattr("shutil.which", lambda _, program=program: program)
-        result = script.run_test(torch_of(TENSOR), "cuda:0", test)
-        assert result["outcome"] == "skipped"
-        said.append(result["message"].partition(",")[0])
-    assert said == ["no C++ compiler", "no Python.h", "Triton is not installed"]
+        result = outcome(torch_of(TENSOR), "cuda compile")
+        assert (result["outcome"], result["message"].partition(",")[0]) == ("skipped", says)
 
 
-IMAGES = "shape == (8, 32, 48, 48)"  # of `convolution`
-CRASH = f"""
+CRASH = """
 def randn(*shape):
-    if {IMAGES}:
+    if shape == (8, 32, 48, 48):
         os.kill(os.getpid(), signal.SIGSEGV)
     raise RuntimeError("only broken")
-"""
+"""  # of `convolution` and `training`
 NO_START = "cuda.is_available = lambda: os.kill(os.getpid(), signal.SIGSEGV)"
 LOST = """
 cuda.is_available = lambda: False
@@ -211,17 +210,14 @@ def init():
 cuda.init = init
 """
 RANDN, BROKEN = "RuntimeError: randn is broken", "RuntimeError: only broken"
-WITHOUT = "without --companion"
 
 
 @pytest.mark.parametrize(
     ("code", "argv", "cuda", "said"),
     [
-        ("", (), {"available": True}, {"cpu fft": RANDN, "cuda attention bf16": RANDN,
-         "cpu torchaudio pairing": f"{WITHOUT} torchaudio"}),
+        ("", (), {"available": True}, {"cpu fft": RANDN, "cuda flash attention bf16": RANDN}),
         # A signal is recorded, and the rest goes on.
-        (CRASH, (), {}, {"cpu convolution": "ended by SIGSEGV", "cuda training": BROKEN,
-                         "cpu torchvision pairing": f"{WITHOUT} torchvision"}),
+        (CRASH, (), {}, {"cpu convolution": "ended by SIGSEGV", "cuda fft": BROKEN}),
         (NO_START, ("--companion=torchvision",),
          {"available": False, "crashed": True, "reason": "ended by SIGSEGV"},
          {"cpu training": RANDN, "cuda training": "ended by SIGSEGV",
@@ -237,27 +233,27 @@ def test_a_torch_that_breaks_hides_no_other_test(
     tmp_path: Path, code: str, argv: tuple[str, ...], cuda: Raw, said: dict[str, str]
 ) -> None:
     companion(tmp_path, "torchvision", "0.25.0", "import os; os.abort()")
-    document = with_fake(tmp_path, f"{GOOD}\n{code}\n", *argv)
-    assert {name: messages(document)[name] for name in said} == said
+    document = run(sys.executable, *argv, PYTHONPATH=fake_torch(tmp_path, f"{GOOD}\n{code}\n"))
+    assert said.items() <= messages(document).items()
     assert cuda.items() <= document["cuda"].items()
-    assert "not run" not in outcomes(document).values()
+    assert "not run" not in {test["outcome"] for test in document["tests"]}
 
 
 @pytest.mark.parametrize(
     ("code", "says"),
     [
         ("raise ImportError('libcudart.so.13: cannot open shared object file')", "libcudart.so.13"),
-        ("import os; os._exit(4)", "import torch: ended with exit code 4"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "import torch: ended by SIGILL"),
+        ("import os; os._exit(4)", "ended with exit code 4"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "ended by SIGILL"),
         ("x = 1", "AttributeError: module 'torch' has no attribute"),
         # Python puts the folder of a script first.
         ("import judge", "ModuleNotFoundError: No module named 'judge'"),
     ],
 )
 def test_a_broken_torch_is_reported_in_the_json(tmp_path: Path, code: str, says: str) -> None:
-    document = with_fake(tmp_path, code)
+    document = run(sys.executable, PYTHONPATH=fake_torch(tmp_path, code))
     assert says in document["torch"]["import_error"]
-    assert set(outcomes(document).values()) == {"not run"}
+    assert {test["outcome"] for test in document["tests"]} == {"not run"}
 
 
 NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
@@ -270,39 +266,42 @@ class Tensor:
 def randn(*shape):
     return Tensor()
 """
-NAN = """
-class Nan:
+NUMBER = """
+class Number:
     shape = ()
     def __getattr__(self, name):
         return lambda *_, **__: self
     for name in ("matmul", "sub", "truediv"):
         locals()[f"__{name}__"] = lambda self, other: self
     def item(self):
-        return float("nan")
+        return float("VALUE")
 def randn(*shape):
-    return Nan()
+    return Number()
 """
 
 
-def test_a_missing_kernel_and_nan_are_failures() -> None:
-    for device, code, message in (
-        ("cuda", ON_GPU, f"RuntimeError: {NO_KERNEL}"),
-        ("cpu", NAN, "the error is nan"),
-    ):
-        (test,) = [test for test in script.tests() if test.name == f"{device} matmul fp32"]
-        found = script.run_test(torch_of(code), device, test)
-        assert (found["outcome"], found.get("error"), found["message"]) == ("failed", None, message)
-        json.dumps(found, allow_nan=False)
+@pytest.mark.parametrize(
+    ("name", "code", "found", "message"),
+    [
+        ("cuda matmul fp32", ON_GPU, "failed", f"RuntimeError: {NO_KERNEL}"),
+        ("cpu matmul fp32", NUMBER.replace("VALUE", "nan"), "failed",
+         "RuntimeError: the error is nan"),
+        ("cpu matmul fp32", NUMBER.replace("VALUE", "2e-5"), "failed",
+         "error 2e-05, tolerance 1e-05"),
+        ("cpu matmul fp32", NUMBER.replace("VALUE", "1e-5"), "passed", ""),
+    ],
+)  # fmt: skip
+def test_a_missing_kernel_nan_and_a_large_error_are_failures(
+    name: str, code: str, found: str, message: str
+) -> None:
+    result = outcome(torch_of(code), name, name.split(maxsplit=1)[0])
+    assert (result["outcome"], result["message"]) == (found, message)
 
 
 def test_a_long_error_keeps_its_beginning_its_cause_and_its_end() -> None:
     # NVRTC's names the source first; the recorded report of 1,000 characters has nothing else.
-    recorded = gzip.decompress((WHOLE / "smoke-h100-no-nvrtc.json.gz").read_bytes())
-    (source,) = [
-        t["message"].removeprefix("RuntimeError: ")
-        for t in json.loads(recorded)["script"]["tests"]
-        if t["name"] == "cuda nvrtc"
-    ]
+    recorded = json.loads(gzip.decompress((WHOLE / "smoke-h100-no-nvrtc.json.gz").read_bytes()))
+    source = messages(recorded["script"])["cuda nvrtc"].removeprefix("RuntimeError: ")
     cause = "nvrtc: error: failed to open libnvrtc-builtins.so.13.0."
     for text in (f"{source}\n{source}\n{cause}\n", f"{source}\n{cause}\n{source}\nthe end"):
         said = installed_torch.explained(RuntimeError(text))
@@ -331,7 +330,8 @@ def test_libraries_of_another_pytorch_are_seen_and_stdout_is_the_report(tmp_path
     for name in names:
         name.parent.mkdir(exist_ok=True)
         name.write_text("x")
-    document = with_fake(tmp_path, GOOD + MAPPED.format(names=[str(name) for name in names]))
+    code = GOOD + MAPPED.format(names=[str(name) for name in names])
+    document = run(sys.executable, PYTHONPATH=fake_torch(tmp_path, code))
     assert document["torch"]["library_folders"] == [str(own), str(other)]
 
 
@@ -339,7 +339,7 @@ def test_libraries_of_another_pytorch_are_seen_and_stdout_is_the_report(tmp_path
 
 
 def companion(folder: Path, name: str, version: str, code: str = "", requires: str = "") -> None:
-    (folder / name).mkdir()
+    (folder / name).mkdir(parents=True)
     (folder / name / "__init__.py").write_text(code)
     info = folder / f"{name}-{version}.dist-info"
     info.mkdir()
@@ -350,38 +350,41 @@ def companion(folder: Path, name: str, version: str, code: str = "", requires: s
 
 def test_only_the_companion_that_was_asked_for_is_tested_and_must_be_there(tmp_path: Path) -> None:
     companion(tmp_path, "torchvision", "0.25.0", "raise ValueError('was imported')")
-    document = with_fake(tmp_path, GOOD, "--companion", "torchaudio=2.10.0")
-    facts = {"expected": "2.10.0", "version": None, "file": None}
-    assert document["companions"] == {"torchaudio": facts}
+    document = run(
+        sys.executable, "--companion", "torchaudio", PYTHONPATH=fake_torch(tmp_path, GOOD)
+    )
+    assert document["companions"] == {"torchaudio": {"version": None, "file": None}}
     of = {test["name"]: test["companion"] for test in document["declared"]}
+    assert set(of.values()) == {"", "torchaudio"}
     for test in document["tests"]:
-        if of[test["name"]] == "torchaudio":
+        if of[test["name"]]:
             assert test["outcome"] == "failed"
             assert "No module named 'torchaudio" in test["message"]
-        elif of[test["name"]] == "torchvision":
-            assert test["outcome"] == "skipped"
-            assert test["message"] == "without --companion torchvision"
 
 
-PAIRINGS = [
-    ("0.25.0", "", "torch==2.10.0", "passed", "torchvision 0.25.0: requires PyTorch 2.10.0"),
-    ("0.25.0a0+cu130", "0.25.0", "torch (==2.10.0)", "passed", "torchvision 0.25.0a0+cu130"),
-    ("0.24.1", "0.25.0", "", "failed", "this is torchvision 0.24.1, not 0.25.0"),
-    ("0.24.1", "", "torch==2.9.1", "failed", "it requires PyTorch 2.9.1, and this is 2.10.0"),
-    ("0.25.0", "", "torchaudio==2.9.1", "skipped", "nothing in it names the PyTorch"),
-]
-
-
+@pytest.mark.parametrize(
+    ("version", "requires", "found", "says"),
+    [
+        ("0.25.0", "torch==2.10.0", "passed", "torchvision requires PyTorch 2.10.0"),
+        ("0.25.0a0+cu130", "torch (==2.10.0)", "passed", "torchvision requires PyTorch 2.10.0"),
+        ("0.24.1", "torch==2.9.1", "failed", "it requires PyTorch 2.9.1, and this is 2.10.0"),
+        ("0.25.0", "torchaudio==2.9.1", "skipped", "nothing in it names the PyTorch"),
+    ],
+)
 def test_a_companion_belongs_to_the_pytorch_of_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    requires: str,
+    found: str,
+    says: str,
 ) -> None:
-    for number, (version, asked, requires, outcome, says) in enumerate(PAIRINGS):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        companion(folder, "torchvision", version, requires=requires)
-        result = paired(folder, monkeypatch, "torchvision", asked)
-        assert result["outcome"] == outcome
-        assert says in result["message"]
+    companion(tmp_path, "torchvision", version, requires=requires)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    torch = torch_of("", str(tmp_path / "torch/__init__.py"))
+    result = outcome(torch, "cpu torchvision pairing", "cpu")
+    assert result["outcome"] == found
+    assert says in result["message"]
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc")
@@ -389,78 +392,70 @@ def test_the_run_path_of_a_library_names_the_pytorch_it_was_compiled_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     companion(tmp_path, "torchaudio", "2.10.0")
+    monkeypatch.syspath_prepend(str(tmp_path))
     other, here = tmp_path / "other", tmp_path / "torch/lib"
     for folder in (other, here):
         folder.mkdir(parents=True)
         (folder / "libc10.so").touch()
-    library = tmp_path / "torchaudio/lib/libtorchaudio.so"
-    library.parent.mkdir()
+    library = tmp_path / "torchaudio/libtorchaudio.so"
     for named, message in (
         (other, f"RuntimeError: {library.name} was compiled with {other}, and this is {here}"),
-        (here, f"torchaudio 2.10.0: {library.name} names {here}"),
+        (here, f"torchaudio {library.name} names {here}"),
     ):
         argv = ["gcc", "-shared", "-nostdlib", f"-Wl,-rpath,/nowhere:{named}", "-o", str(library)]
         subprocess.run([*argv, "-x", "c", "/dev/null"], check=True)
-        assert paired(tmp_path, monkeypatch, "torchaudio", "")["message"] == message
-
-
-def paired(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, version: str) -> Raw:
-    """The result of the pairing test of a companion in a folder, in this process."""
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setitem(script.companions, name, version)
-    (test,) = [test for test in script.tests() if test.name == f"cpu {name} pairing"]
-    try:
-        return script.run_test(torch_of("", str(folder / "torch/__init__.py")), "cpu", test)
-    finally:
-        sys.modules.pop(name, None)
+        torch = torch_of("", str(tmp_path / "torch/__init__.py"))
+        assert outcome(torch, "cpu torchaudio pairing", "cpu")["message"] == message
 
 
 # --- processes ---
 
 
-def test_a_function_in_a_process_of_its_own_returns_its_facts_or_how_it_ended(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    cases: list[tuple[Any, float, Any]] = [
+@pytest.mark.parametrize(
+    ("function", "seconds", "answer"),
+    [
         (lambda: {"code": os.system("echo from a library")}, 60, {"code": 0}),  # noqa: S605
-        (lambda: os.kill(os.getpid(), signal.SIGUSR1), 60, "ended by SIGUSR1"),
-        (lambda: os._exit(7), 60, "ended with exit code 7"),
-        (lambda: int("no number"), 60, "ended with exit code 1"),
-        (lambda: time.sleep(100), 0.3, "still running when the time limit was reached"),
-    ]
-    for function, seconds, answer in cases:
-        assert script.in_process(function, time.monotonic() + seconds) == answer
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert "from a library" in err
-    assert "ValueError: invalid literal" in err
+        (lambda: os.kill(os.getpid(), signal.SIGUSR1), 60, {"why": "ended by SIGUSR1"}),
+        (lambda: os._exit(7), 60, {"why": "ended with exit code 7"}),
+        (lambda: int("x"), 60, {"why": "ValueError: invalid literal for int() with base 10: 'x'"}),
+        (lambda: time.sleep(100), 0.3, {"why": "still running when the time limit was reached"}),
+    ],
+)
+def test_a_function_in_a_process_of_its_own_returns_its_facts_or_how_it_ended(
+    capfd: pytest.CaptureFixture[str], function: Any, seconds: float, answer: Raw
+) -> None:
+    assert script.in_process(function, time.monotonic() + seconds, "why") == answer
+    assert capfd.readouterr().out == ""
 
 
-HANG = "open(os.environ['PIDS'], 'w').write(str(os.getpid())) and time.sleep(1000)"
-HANGS = f"{GOOD}\ndef randn(*shape):\n    {IMAGES} and {HANG}\n    raise OSError"
+HANGS = f"""{GOOD}
+def randn(*shape):
+    if shape == (8, 32, 48, 48):
+        open(os.environ["PIDS"], "w").write(str(os.getpid()))
+        time.sleep(1000)
+    raise OSError
+"""
 
 
 def test_a_hang_ends_at_the_limit_and_names_the_test(tmp_path: Path) -> None:
-    fake_torch(tmp_path, HANGS)
-    pids = tmp_path / "pids"
-    document = reported(
-        run(sys.executable, "--limit", "10", PYTHONPATH=str(tmp_path), PIDS=str(pids))
-    )
+    env = {"PYTHONPATH": fake_torch(tmp_path, HANGS), "PIDS": str(tmp_path / "pids")}
+    document = run(sys.executable, "--limit", "10", **env)
     still = "still running when the time limit was reached"
     said = {"cpu convolution": still, "cpu matmul fp32": "OSError", "cpu training": ""}
-    assert {test: messages(document)[test] for test in said} == said
-    assert not is_running(int(pids.read_text()))
+    assert said.items() <= messages(document).items()
+    assert not is_running(tmp_path / "pids")
 
 
 def test_a_kill_of_the_script_leaves_no_process_behind(tmp_path: Path) -> None:
-    fake_torch(tmp_path, HANGS)
     pids = tmp_path / "pids"
-    env = {**os.environ, "PYTHONPATH": str(tmp_path), "PIDS": str(pids)}
-    process = subprocess.Popen([sys.executable, str(SCRIPT)], env=env, stdout=subprocess.DEVNULL)
+    env = {"PYTHONPATH": fake_torch(tmp_path, HANGS), "PIDS": str(pids)}
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT)], env={**os.environ, **env}, stdout=subprocess.DEVNULL
+    )
     wait_for(lambda: pids.exists() and pids.read_text() != "")
     process.kill()
     process.wait()
-    wait_for(lambda: not is_running(int(pids.read_text())))
+    wait_for(lambda: not is_running(pids))
 
 
 def wait_for(condition: Any) -> None:
@@ -470,12 +465,12 @@ def wait_for(condition: Any) -> None:
         time.sleep(0.02)
 
 
-def is_running(pid: int) -> bool:
+def is_running(pids: Path) -> bool:
+    """Whether the process whose number is in a file still runs, and is no zombie."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pids.read_text()}/stat").read_text().rpartition(")")[2][1] != "Z"
     except FileNotFoundError:
         return False
-    return state != "Z"  # a zombie that no process waits for
 
 
 # --- a real torch ---
@@ -483,18 +478,16 @@ def is_running(pid: int) -> bool:
 
 @needs_torch
 def test_a_real_torch_passes_all_cpu_tests_within_tolerance() -> None:
-    document = reported(run(REAL, CUDA_VISIBLE_DEVICES=""))
+    document = run(REAL, CUDA_VISIBLE_DEVICES="")
     for test in document["tests"]:
-        is_run = test["name"].startswith("cpu ") and "--companion" not in test["message"]
-        assert test["outcome"] == ("passed" if is_run else "skipped"), test
-        assert not is_run or test["error"] <= test["tolerance"]
+        assert test["outcome"] == ("passed" if test["name"].startswith("cpu ") else "skipped"), test
     assert document["torch"]["cpu_capability"] in document["torch"]["config"]
 
 
 @needs_torch
 @pytest.mark.parametrize(
     "fault",
-    [fault for fault in FAULTS if fault.device == "cpu"],
+    [fault for fault in FAULTS if fault.test.startswith("cpu ") and "torch" not in fault.test],
     ids=lambda fault: f"{fault.test}-{fault.outcome}",
 )
 def test_a_fault_is_noticed(fault: Fault) -> None:

@@ -52,10 +52,10 @@ def results(*tests: str, problem: str = "") -> list[UpstreamFile]:
 def test_a_failure_that_is_not_known_fails_the_run(
     torch: str, files: list[UpstreamFile], outcome: str, says: str
 ) -> None:
-    found, reasons, notes = judge_files(torch, files, [SKIP])
-    assert found == outcome
-    assert says in "".join([*reasons, *notes])
-    assert bool(reasons) is (outcome != "passed")
+    found = judge_files(torch, files, [SKIP])
+    assert found.outcome == outcome
+    assert says in "".join([*found.reasons, *found.notes])
+    assert bool(found.reasons) is (outcome != "passed")
 
 
 FILE = """

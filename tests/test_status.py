@@ -156,11 +156,13 @@ def test_a_wrong_selection_is_an_error(still: Project, packages: str, says: str)
 @pytest.mark.parametrize(
     ("words", "says", "rows"),
     [
-        (("build", "failed"), "nothing to build: no package has the state failed", "variants"),
+        (("build", "failed"), "nothing to do: no package has the state failed", "variants"),
+        (("smoke", "tested"), "nothing to do: no package has the state tested", "variants"),
+        (("inspect", "tested"), "nothing to do: no package has the state tested", "variants"),
         (("status", "--packages", "failed"), "no package has the state failed", "packages"),
     ],
 )
-def test_nothing_that_failed_is_one_line(
+def test_nothing_in_a_state_is_one_line(
     still: Project, words: tuple[str, ...], says: str, rows: str
 ) -> None:
     done = still.invoke(*words)

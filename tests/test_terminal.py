@@ -191,7 +191,6 @@ def test_one_function_writes_to_the_terminal() -> None:
     ]
     assert sorted(found) == [
         "build_pytorch/base/installed_torch.py",
-        "build_pytorch/smoke/script.py",
         "build_pytorch/smoke/upstream.py",  # in the program that it starts
         "build_pytorch/tasks/command.py",
         "build_pytorch/tasks/machine.py",  # in the program that it names

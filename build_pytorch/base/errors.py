@@ -56,7 +56,7 @@ class MatrixError(BuildPytorchError):
 
 
 class NothingSelectedError(BuildPytorchError):
-    """No package is in a state that was asked for."""
+    """No package is in a state that was asked for: nothing to do, which is no error."""
 
 
 class ToolError(BuildPytorchError):

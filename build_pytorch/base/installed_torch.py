@@ -90,19 +90,6 @@ def cuda_problem(torch: Any) -> str:
     return "torch.cuda.is_available() is False"
 
 
-def installed_package(name: str) -> tuple[str | None, str | None]:
-    """Return the version of a package, and the one torch that it requires.
-
-    It is not imported: it may crash.
-    """
-    try:
-        package = importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None, None
-    found = (re.match(r"torch\s*\(?==\s*([0-9.]+)", line) for line in package.requires or ())
-    return package.version, next((match[1] for match in found if match), None)
-
-
 def explained(error: BaseException) -> str:
     """Return an exception and its type in one line.
 

@@ -17,13 +17,14 @@ from build_pytorch.base import foreign_json, installed_torch, paths, process
 from build_pytorch.base.console import waiting
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.files import write_all, write_errors
+from build_pytorch.base.versions import release_of
 from build_pytorch.matrix.available import INDEX
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select_packages
 from build_pytorch.nix import store
 from build_pytorch.results import artefacts
 from build_pytorch.results.artefacts import Artefact
-from build_pytorch.smoke.script import ending, release_of
+from build_pytorch.smoke.script import ending
 
 _WHEEL: Final = re.compile(r"wheel:\d+(?:\.\d+)+(?:\+(cpu|cu\d+))?")
 _SECONDS: Final = 600.0

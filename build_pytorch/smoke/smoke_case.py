@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
@@ -19,14 +19,12 @@ from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import (
     Judgement,
     SmokeReport,
-    SmokeResult,
     SmokeRun,
     cpu_mismatch,
     judge,
     parse,
 )
 
-_SCRIPT: Final = Path(script.__file__)
 _GRACE: Final = 5.0
 """Maximum seconds between the script's own limit and the kill; a short limit has a short one."""
 
@@ -45,6 +43,8 @@ class SmokeCase(Judgement, frozen=True, kw_only=True):
     """Path of the report's file below the root."""
     script: dict[str, Any] | None = None
     """What the script printed."""
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    """With --upstream: passed, failed and skipped tests and seconds by file."""
 
 
 class SmokeSettings(Struct, frozen=True, kw_only=True):
@@ -122,17 +122,13 @@ def run_script(
     python: Path,
     env: Mapping[str, str | None],
     settings: SmokeSettings,
-    companions: Mapping[str, str],
+    companions: Collection[str],
 ) -> SmokeRun:
-    """Run the script on one GPU with a time limit.
-
-    `companions` are those that must be there, with the version of each. Raises ToolError where the
-    Python cannot be started.
-    """
+    """Run the script on one GPU with a time limit. Raises ToolError if Python cannot be started."""
     seconds = settings.seconds
     maximum = seconds + min(seconds, _GRACE)
-    argv = [str(python), str(_SCRIPT), "--device", str(settings.device), "--limit", str(seconds)]
-    argv += [f"--companion={name}={version}" for name, version in companions.items()]
+    argv = [str(python), script.__file__, "--device", str(settings.device), "--limit", str(seconds)]
+    argv += [f"--companion={name}" for name in companions]
     # The user's own setting would make torch slower, as if the build were the reason.
     started = process.start(argv, env={**env, "ATEN_CPU_CAPABILITY": None})
     result = started.finish(maximum)
@@ -142,7 +138,7 @@ def run_script(
         last = f": {result.last_line}" if result.code > 0 else ""
         return SmokeRun(problem=f"Python {script.ending(result.code)}{last}")
     found = parse(result.stdout)
-    if found.report and found.raw["declared"] != script.declarations():
+    if found.report and found.raw["declared"] != script.declarations(companions):
         return SmokeRun(problem="its report does not declare the tests of this script")
     return found
 
@@ -195,11 +191,3 @@ def told_facts(variant: Variant, report: SmokeReport) -> Iterator[str]:
     for name, found in report.companions.items():
         yield f"{name} version: {found.version or 'not installed'}"
     yield f"CPU: {report.cpu.model or report.python.machine}, {torch.cpu_capability} kernels"
-
-
-def told_tests(variant: Variant, report: SmokeReport) -> list[SmokeResult]:
-    """Return the tests that were asked for: not of other companions, nor of a GPU without one."""
-    others = {t.name for t in report.declared if t.companion not in {"", *report.companions}}
-    has_gpu = variant.gpu and report.cuda.available
-    tests = [test for test in report.tests if has_gpu or test.name.startswith("cpu ")]
-    return [test for test in tests if test.name not in others]

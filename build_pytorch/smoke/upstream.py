@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from build_pytorch.base import files, foreign_json, paths, process
 from build_pytorch.base.console import visible
@@ -25,8 +25,9 @@ from build_pytorch.matrix.model import Package
 from build_pytorch.nix import store
 from build_pytorch.results import evidence
 from build_pytorch.smoke import upstream_plugin
+from build_pytorch.smoke.judge import Judgement, Outcome
 from build_pytorch.smoke.script import ending
-from build_pytorch.smoke.smoke_case import SmokeSettings, tested_python
+from build_pytorch.smoke.smoke_case import SmokeCase, SmokeSettings, case_of, tested_python
 
 _SHARES: Final = {
     "test_torch": 1,
@@ -46,7 +47,6 @@ _TOOLS: Final = ("pytest", "expecttest", "hypothesis")
 """What the tests import besides torch and numpy."""
 _LARGEST: Final = 1 << 28
 _Text = Annotated[str, Meta(max_length=2000)]
-_Outcome = Literal["passed", "failed", "skipped"]
 
 
 class UpstreamSkip(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,7 +63,7 @@ class UpstreamTest(Struct, frozen=True, kw_only=True):
     """A line of upstream_plugin.py; without an outcome: the test began."""
 
     test: _Text
-    outcome: Literal[_Outcome, ""] = ""
+    outcome: Literal["passed", "failed", "skipped", ""] = ""
     why: _Text = ""
 
 
@@ -82,22 +82,6 @@ class UpstreamFile(Struct, frozen=True, kw_only=True):
         return {word: outcomes.count(word) for word in ("passed", "failed", "skipped")}
 
 
-class UpstreamRun(Struct, frozen=True, kw_only=True):
-    """The result for one package; the fields are keys of --json and of the report's file."""
-
-    release: str
-    variant: str
-    outcome: _Outcome
-    """skipped: no test failed, and not every file ran to its end."""
-    reasons: tuple[str, ...]
-    notes: tuple[str, ...]
-    python: str
-    counts: dict[str, dict[str, int]]
-    """By file: tests that passed, failed and were skipped, and seconds."""
-    recorded: bool = False
-    report: str = ""
-
-
 @functools.cache
 def known_failures() -> tuple[UpstreamSkip, ...]:
     """Return the content of upstream_skips.toml."""
@@ -107,8 +91,8 @@ def known_failures() -> tuple[UpstreamSkip, ...]:
 
 def judge_files(
     torch: str, results: Sequence[UpstreamFile], known: Sequence[UpstreamSkip]
-) -> tuple[_Outcome, tuple[str, ...], tuple[str, ...]]:
-    """Return outcome, reasons and notes of a version of PyTorch.
+) -> Judgement:
+    """Judge the results of a version of PyTorch; skipped: not every file ran to its end.
 
     A failure that is known is none; a known one that passes is a note.
     """
@@ -126,13 +110,13 @@ def judge_files(
             failed.append(f"{result.file}: {result.problem}")
         elif result.problem or not result.counts["passed"]:
             unfinished.append(f"{result.file}: {result.problem or 'no test passed'}")
-    outcome: _Outcome = "failed" if failed else "skipped" if unfinished else "passed"
-    return outcome, (*failed, *unfinished), tuple(notes)
+    outcome: Outcome = "failed" if failed else "skipped" if unfinished else "passed"
+    return Judgement(outcome=outcome, reasons=(*failed, *unfinished), notes=tuple(notes))
 
 
 def run_upstream(
     package: Package, settings: SmokeSettings, names: Sequence[str], say: Callable[[str], object]
-) -> UpstreamRun:
+) -> SmokeCase:
     """Run files of PyTorch's tests in a Python, as many at once as there are cores.
 
     `names`, empty: the default set. The time limit of `settings` is that of each file. `say` gets a
@@ -161,18 +145,14 @@ def run_upstream(
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         results = tuple(pool.map(run, shares))
     version = package.variant.release.torch.version
-    outcome, reasons, notes = judge_files(version, results, known_failures())
-    found = UpstreamRun(
-        release=package.release_name,
-        variant=package.id,
-        outcome=outcome,
-        reasons=reasons,
-        notes=notes,
+    case = structs.replace(
+        case_of(package, judge_files(version, results, known_failures())),
         python=str(python),
+        output="" if settings.python or not built else str(built.output),
         counts={r.file: {**r.counts, "seconds": round(r.seconds)} for r in results},
     )
     recorded = None if settings.python else built
-    return evidence.record_evidence(root, package, recorded, test="upstream", result=found)
+    return evidence.record_evidence(root, package, recorded, test="upstream", result=case)
 
 
 def run_file(

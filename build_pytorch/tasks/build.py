@@ -28,7 +28,7 @@ def build(
 ) -> int:
     """Build variants with Flox or Nix."""
     from build_pytorch.base.console import Screen, print_json
-    from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, NothingSelectedError
+    from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
     from build_pytorch.build import build_report
     from build_pytorch.build.backends import BuildSettings
     from build_pytorch.build.build_attempt import BuildState
@@ -48,14 +48,7 @@ def build(
         force=force,
     )
     screen, matrix = Screen(sys.stderr if json else sys.stdout), load()
-    try:
-        chosen = chosen_packages(matrix, packages, words(with_))
-    except NothingSelectedError as nothing:
-        screen.line(f"nothing to build: {nothing}")
-        if json:
-            print_json({"variants": [], "exit_code": EXIT_OK}, sys.stdout)
-        return EXIT_OK
-    plan = make_plan(matrix, chosen, settings)
+    plan = make_plan(matrix, chosen_packages(matrix, packages, words(with_)), settings)
     build_report.show_plan(screen, plan, verbose=verbose)
     if (refusal := build_report.refusal(plan)) or dry_run:
         if json:

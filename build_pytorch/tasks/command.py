@@ -22,7 +22,13 @@ from invoke.exceptions import Exit
 from invoke.tasks import Task
 
 from build_pytorch.base import paths
-from build_pytorch.base.errors import ENDINGS, EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError
+from build_pytorch.base.errors import (
+    ENDINGS,
+    EXIT_BAD_INPUT,
+    EXIT_OK,
+    BuildPytorchError,
+    NothingSelectedError,
+)
 
 if TYPE_CHECKING:
     from build_pytorch.matrix.model import Matrix
@@ -125,7 +131,15 @@ def _call(body: Body, context: Context, options: Mapping[str, str | bool]) -> in
             fix = "give a value or leave the option out"
             what = "found an empty value, as from a variable that is not set"
             raise BuildPytorchError(f"{word.strip().removesuffix('=') or before}: {what}; {fix}")
-    return body(context, **options)
+    try:
+        return body(context, **options)
+    except NothingSelectedError as nothing:
+        from build_pytorch.base.console import Screen, print_json
+
+        if options.get("json"):
+            print_json({"variants": [], "exit_code": EXIT_OK}, sys.stdout)
+        Screen(sys.stderr if options.get("json") else sys.stdout).line(f"nothing to do: {nothing}")
+        return EXIT_OK
 
 
 _Number = TypeVar("_Number", int, float)

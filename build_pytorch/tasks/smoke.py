@@ -14,10 +14,9 @@ from build_pytorch.tasks.command import command, load, number, words
 
 if TYPE_CHECKING:
     from build_pytorch.base.console import Screen
-    from build_pytorch.matrix.model import Matrix, Package
+    from build_pytorch.matrix.model import Package
     from build_pytorch.smoke.judge import SmokeReport
-    from build_pytorch.smoke.smoke_case import SmokeCase, SmokeSettings
-    from build_pytorch.smoke.upstream import UpstreamRun
+    from build_pytorch.smoke.smoke_case import SmokeCase
 
 _COLOURS = {"passed": "green", "failed": "red", "not run": "dim"}
 _LISTED = 4  #: packages that were not run and are listed one by one
@@ -38,6 +37,7 @@ def smoke(
     from build_pytorch.base.errors import BuildPytorchError, exit_code_of
     from build_pytorch.results.package_selection import chosen_packages
     from build_pytorch.smoke.smoke_case import SmokeSettings, smoke_test
+    from build_pytorch.smoke.upstream import run_upstream
 
     matrix = load()
     program = shutil.which(python) if python else None
@@ -51,15 +51,13 @@ def smoke(
         seconds=60 * number("--timeout", timeout, 0.01, 10_000.0),
     )
     screen, cases = Screen(sys.stderr if json else sys.stdout), []
-    if upstream:
-        runs = _upstream(matrix, packages, settings, upstream, screen)
-        code = exit_code_of(run.outcome for run in runs)
-        if json:
-            print_json({"variants": runs, "exit_code": code}, sys.stdout)
-        return code
+    files = words(upstream) if isinstance(upstream, str) else ()
     for package in chosen_packages(matrix, packages):
-        with waiting(f"smoke test of {package.id}"):
-            case, report = smoke_test(package, settings)
+        if upstream:
+            case, report = run_upstream(package, settings, files, screen.line), None
+        else:
+            with waiting(f"smoke test of {package.id}"):
+                case, report = smoke_test(package, settings)
         cases.append(case)
         if case.outcome != "not run":
             show_case(screen, package, case, report)
@@ -74,38 +72,19 @@ def smoke(
     return code
 
 
-def _upstream(
-    matrix: Matrix, packages: str, settings: SmokeSettings, names: str | bool, screen: Screen
-) -> list[UpstreamRun]:
-    """Run PyTorch's own tests for each package, and print what failed."""
-    from build_pytorch.results.package_selection import chosen_packages
-    from build_pytorch.smoke.upstream import run_upstream
-
-    runs = []
-    for package in chosen_packages(matrix, packages):
-        files = [] if names is True else words(str(names))
-        found = run_upstream(package, settings, files, screen.line)
-        for reason in found.reasons:
-            screen.fold("  ", reason)
-        for note in found.notes:
-            screen.fold("note: ", note)
-        screen.line(f"{package.id}: {found.outcome}; report: {found.report}")
-        runs.append(found)
-    return runs
-
-
 def show_case(
     screen: Screen, package: Package, case: SmokeCase, report: SmokeReport | None
 ) -> None:
     """Print facts, tests that did not pass and the judgement; all tests are in the report."""
     from build_pytorch.results import evidence
-    from build_pytorch.smoke.smoke_case import told_facts, told_tests
+    from build_pytorch.smoke.smoke_case import told_facts
 
     if report:
         screen.line(screen.paint(case.package, "bold"))
         for line in told_facts(package.variant, report):
             screen.line(line)
-        tests = told_tests(package.variant, report)
+        has_gpu = package.variant.gpu and report.cuda.available
+        tests = [test for test in report.tests if has_gpu or test.name.startswith("cpu ")]
         for test in tests:
             if test.outcome != "passed":
                 colour = _COLOURS.get(test.outcome, "yellow")
