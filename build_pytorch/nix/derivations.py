@@ -45,7 +45,6 @@ def evaluate(
     if not packages:
         return {}, {}
     top = root.resolve()
-    names = {package.path: package.attribute for package in packages}
     recipes = [
         Recipe(
             package.path,
@@ -57,16 +56,15 @@ def evaluate(
     ]
     facts = f"facts = import (/. + {quoting.literal(str(_FACTS))});"
     results = evaluation.evaluate(recipes, facts, "evaluating recipes")
-    found = {
-        names[path]: msgspec.convert(result.facts, Derivation)
-        for path, result in results.items()
-        if result.facts
-    }
-    failures = {
-        names[path]: (results[result.needs] if result.needs else result).error
-        for path, result in results.items()
-        if not result.facts
-    }
+    found: dict[str, Derivation] = {}
+    failures: dict[str, str] = {}
+    for package in packages:
+        result = results.get(package.path)
+        if result and result.facts:
+            found[package.attribute] = msgspec.convert(result.facts, Derivation)
+        elif result:
+            failed = results[result.needs] if result.needs else result
+            failures[package.attribute] = failed.error
     return found, failures
 
 

@@ -24,17 +24,11 @@ def without_comments(text: str) -> str:
     Strings are kept, so that a # inside a string does not begin a comment.
     Source: Nix manual, "Language > Syntax": # to the end of the line, /* to */.
     """
-    parts, end = [], 0
-    for match in _TOKEN.finditer(text):
-        if match.lastgroup == "comment":
-            comment = match[0]
-            parts += [text[end : match.start()], re.sub(r"[^\n]+", _spaces, comment)]
-            end = match.end()
-    return "".join([*parts, text[end:]])
 
+    def blanked(token: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", " ", token[0]) if token["comment"] else token[0]
 
-def _spaces(match: re.Match[str]) -> str:
-    return " " * (match.end() - match.start())
+    return _TOKEN.sub(blanked, text)
 
 
 @functools.cache
