@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader
+from build_pytorch.matrix import defaults, known_hardware, matrix_reader, matrix_text
 
 
 def one_release(text: str, name: str = "cuda13_0") -> str:
@@ -39,17 +39,17 @@ def written_out(text: str) -> str:
             blocks[0] = blocks[0].replace(f"{{{name}}}", value)
         place = ("release", "cuda13_0", "cuda", "driver")
         driver = known["cuda"]["13.0"]["driver"]
-        blocks = [matrix_editor.with_values(blocks[0], {place: driver})]
+        blocks = [matrix_text.with_values(blocks[0], {place: driver})]
     rows_of: dict[str, Iterable[str]]
     rows_of = {"pin": matrix.pins, "gpu": matrix.gpus, "cpu": matrix.cpus}
     for kind, rows in rows_of.items():
         for key in rows:
-            row = {k: v for k, v in known[kind][key].items() if k not in known_hardware.OURS}
+            row = {k: v for k, v in known[kind][key].items() if k not in defaults.OF_PRODUCTS}
             more = row.pop("facts", None)
-            blocks.append(matrix_editor.block((kind, key), row))
-            blocks += [matrix_editor.block((kind, key, "facts"), more)] if more else []
+            blocks.append(matrix_text.block((kind, key), row))
+            blocks += [matrix_text.block((kind, key, "facts"), more)] if more else []
     applied = {rule.id for rule in matrix.rules}
     rules = [rule for rule in known["rule"] if rule["id"] in applied]
-    blocks += [matrix_editor.block(("rule", 0), rule) for rule in rules]
-    blocks += [matrix_editor.block(("patch", key), known["patch"][key]) for key in matrix.patches]
+    blocks += [matrix_text.block(("rule", 0), rule) for rule in rules]
+    blocks += [matrix_text.block(("patch", key), known["patch"][key]) for key in matrix.patches]
     return "\n".join(blocks)

@@ -20,7 +20,7 @@ from test_prefetch import OTHER, archive, nixpkgs, tool
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.base.file_plan import Action
-from build_pytorch.matrix import matrix_editor, matrix_reader
+from build_pytorch.matrix import matrix_reader, matrix_text
 from build_pytorch.sources.github import NightlyCommit
 from build_pytorch.sources.planned_change import plan_files
 from build_pytorch.sources.release_move import Move, left_to_do, moved
@@ -101,7 +101,7 @@ def test_a_pin_on_which_torch_is_broken_is_refused() -> None:
     reason = "Magma cudaPackages does not match cudaPackages"
     place = ("pin", "early_2026", "facts", "cuda_sets", "cudaPackages_13", "broken")
     forgiven = ["Unsupported CUDA version", reason]
-    text = matrix_editor.with_values(written_out(WHOLE), {place: forgiven})
+    text = matrix_text.with_values(written_out(WHOLE), {place: forgiven})
     with pytest.raises(
         BuildPytorchError, match=f"broken on cudaPackages_13 of .*: {reason}; --nix"
     ):

@@ -14,7 +14,7 @@ import pytest
 from conftest import PROJECT, WHOLE, Project, copied_project, needs_nix, unfolded
 from world import Site, World, prepare
 
-from build_pytorch.matrix import inheritance, matrix_editor
+from build_pytorch.matrix import defaults, matrix_text
 from build_pytorch.matrix.field_types import Trail
 from build_pytorch.nix.quoting import to_sri
 
@@ -42,14 +42,14 @@ def sibling(folder: Path, mark: str = "") -> Path:
 def nightly_alone() -> str:
     """The matrix with release nightly only, for a platform that tests can build."""
     raw = tomllib.loads(WHOLE)
-    assert not list(inheritance.complete(raw))
+    assert not list(defaults.complete(raw))
     nightly = raw["release"]["nightly"]
     assert nightly.pop("like") == "cuda13_0"
     pin = nightly["nixpkgs"]["pin"]
     here = "\n".join(
         [
             *tables(("release", "nightly"), nightly),
-            matrix_editor.block(("pin", pin), raw["pin"][pin]),
+            matrix_text.block(("pin", pin), raw["pin"][pin]),
         ]
     )
     for old, new in (
@@ -65,12 +65,12 @@ def nightly_alone() -> str:
 def tables(header: Trail, values: dict[str, Any]) -> Iterator[str]:
     """The text of a table, and of each in it below a header of its own."""
     inner = {k: v for k, v in values.items() if isinstance(v, dict) or k == "group"}
-    yield matrix_editor.block(header, {k: v for k, v in values.items() if k not in inner})
+    yield matrix_text.block(header, {k: v for k, v in values.items() if k not in inner})
     for key, value in inner.items():
         if isinstance(value, dict):
             yield from tables((*header, key), value)
         else:
-            yield from (matrix_editor.block((*header, key, 0), each) for each in value)
+            yield from (matrix_text.block((*header, key, 0), each) for each in value)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from conftest import PROJECT, WHOLE
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.hardware.described import described_machine
-from build_pytorch.matrix import known_hardware, matrix_reader
+from build_pytorch.matrix import defaults, known_hardware, matrix_reader
 
 KNOWN = known_hardware.load()
 MATRIX = matrix_reader.parse(WHOLE)
@@ -213,7 +213,7 @@ def test_show_known_says_where_each_value_is_from() -> None:
         '[gpu.sm120]\ndriver = "580.65"\n[gpu.sm130]\ncapability = "13.0"\n[cpu.avx2]\nlevel = 2\n'
     )
     own = tomllib.loads(f'{text}[[rule]]\nid = "metal"\nreason = "ours"\n')
-    rows = {(row.kind, row.key): row for row in known_hardware.rows(own)}
+    rows = {(row.kind, row.key): row for row in defaults.rows(own)}
     assert rows["gpu", "sm120"].replaced == ("driver",)
     assert "driver 580.65, family Blackwell" in rows["gpu", "sm120"].value
     assert rows["gpu", "sm120"].source.endswith(", checked 2026-11-21")

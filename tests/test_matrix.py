@@ -22,8 +22,8 @@ from build_pytorch.generate import matrix_reference
 from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.field_types import Trail, dotted, misfits
+from build_pytorch.matrix.matrix_text import line_of
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.toml_lines import line_of
 
 SCHEMA = PROJECT / "build_pytorch/matrix/matrix.schema.json"
 OF_TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
@@ -224,7 +224,7 @@ MISTAKES = [
     ("job_memory = 5 ", "job_memory = 0.9 ", "job_memory", "found 0.9; allowed: 1 or more for"),
     ("", f"{RULE}when = {{}}\n{RULE}when = {{}}", "rule[1].id", 'found "x"; allowed: each id once'),
     # of facts that are known
-    (EARLY, EARLY[::-1], "pin.early_2026.facts.of", f"`invoke bump --nixpkgs {EARLY[::-1]} --ass"),
+    (EARLY, EARLY[::-1], "pin.early_2026.facts.of", "`invoke prefetch --only nixpkgs`"),
     ("", f'[pin.x]\nrev = "{"1" * 40}"\n{PIN}', "pin.x.facts", "missing, so what it contains"),
     ("", '[cpu.avx512]\ncpuinfo = ["avx512f"]', "cpuinfo", "also avx512dq, avx512vl, avx512bw, f"),
     ("", '[cpu.avx2]\ncpuinfo = ["avx2", "f16c"]', "cpuinfo", "also fma: its flags need them"),
@@ -244,7 +244,7 @@ MISTAKES = [
     ('folder = ".flox/pkgs"', 'folder = ".git/hooks"', "release.cuda13_0.folder", "of recipes"),
     ('folder = ".flox/pkgs"', 'folder = "matrix.toml"', "release.cuda13_0.folder", "of recipes"),
     ("build-notes-2.10-cuda13.md", "../a.md", "cuda13_0.notes", "a Markdown file below docs/"),
-    ("explanation/build-notes-2.10-cuda13", "reference/releases", "notes", "a page that is not"),
+    ("explanation/build-notes-2.10-cuda13", "reference/releases", "notes", "not in docs/reference"),
     ('action = "keep"', 'action = "delete"', "cleanup[5].file", "a file that no variant needs"),
     ('avx.nix"\naction = "delete"', 'avx.nix"\naction = "keep"', "cleanup[1].file", "of a variant"),
 ]  # fmt: skip

@@ -93,7 +93,9 @@ class Checkout:
         )
         variant = structs.replace(variant, release=release, release_name=folder)
         if package.companion:
-            return variant.with_companion(package.name, package.companion)
+            return structs.replace(
+                variant, name=package.name, companion=package.companion, torch=variant
+            )
         return variant
 
     def matrix(self) -> Matrix:

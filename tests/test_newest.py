@@ -8,7 +8,7 @@ import pytest
 from conftest import WHOLE, needs_nix, write_recipes
 
 from build_pytorch.generate import recipes
-from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader
+from build_pytorch.matrix import known_hardware, matrix_reader, matrix_text
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify import verification
 
@@ -77,7 +77,7 @@ def test_another_pytorch_evaluates_on_the_newer_expression(tmp_path: Path) -> No
         assert old in text
         text = text.replace(old, f'companion.{name} = "none"\n')
     rule = next(rule for rule in known_hardware.load().raw["rule"] if rule["id"] == "cupti-paths")
-    text = matrix_editor.with_table(text, ("rule", 0), rule)
+    text = matrix_text.with_table(text, ("rule", 0), rule)
     matrix = matrix_reader.parse(text)
     texts, variants = write_recipes(tmp_path, matrix), matrix.of_release(NAME)
     only = ["evaluation", "hooks"]

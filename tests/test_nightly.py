@@ -12,7 +12,7 @@ from build_pytorch.base.versions import order
 from build_pytorch.generate import recipes
 from build_pytorch.hardware import saved_machines
 from build_pytorch.hardware.choose import choose
-from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader
+from build_pytorch.matrix import known_hardware, matrix_reader, matrix_text
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.verify import verification
 
@@ -52,9 +52,9 @@ def test_a_wrapper_compiles_nccl_for_a_gpu_that_its_pin_leaves_out(tmp_path: Pat
     text = (project.root / "matrix.toml").read_text()
     of_pin = ("pin", "february_2026", "facts")
     facts = known_hardware.load().raw["pin"]["february_2026"]["facts"]
-    text = matrix_editor.with_table(text, of_pin, facts)
+    text = matrix_text.with_table(text, of_pin, facts)
     place = (*of_pin, "cuda_sets", "cudaPackages_13_0", "capabilities")
-    text = matrix_editor.with_values(text, {place: ["10.0", "12.0"]})
+    text = matrix_text.with_values(text, {place: ["10.0", "12.0"]})
     (project.root / "matrix.toml").write_text(text)
     wrapper = nightly(matrix_reader.load(project.root))[1]
     assert "own-libraries" in wrapper.effects.fixes

@@ -15,7 +15,7 @@ from test_prefetch import archive, nixpkgs, tool
 from build_pytorch.base import paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import recipes
-from build_pytorch.matrix import known_hardware, matrix_reader, toml_lines
+from build_pytorch.matrix import known_hardware, matrix_reader, matrix_text
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import CudaSetFacts, Pin, PinFacts
 from build_pytorch.sources import pin_facts, release_move
@@ -127,7 +127,7 @@ def test_what_cannot_be_learned_changes_nothing(project: Project) -> None:
 def test_what_a_pin_contains_is_required() -> None:
     """Of a pin whose revision and name are not known."""
     text = written_out(ONE).replace(PIN, NEW_PIN).replace("early_2026", "other")
-    text = toml_lines.without_table(text, ("pin", "other", "facts"))
+    text = matrix_text.without_table(text, ("pin", "other", "facts"))
     with pytest.raises(MatrixError) as caught:
         matrix_reader.parse(text)
     assert "pin.other.facts: missing, so what it contains is not known" in str(caught.value)

@@ -19,7 +19,7 @@ from conftest import ONE, Project, error_line, needs_nix
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process import ProcessResult
-from build_pytorch.matrix import matrix_editor, matrix_reader
+from build_pytorch.matrix import matrix_reader, matrix_text
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import FAKE
 from build_pytorch.nix import quoting
@@ -66,10 +66,10 @@ def test_every_notation_of_a_hash_becomes_the_same_sri() -> None:
 
 def test_an_edit_changes_its_lines_and_no_other_byte() -> None:
     trail = ("release", "cuda13_0", "torch", "hash")
-    new = matrix_editor.with_values(TEXT, {trail: OTHER})
+    new = matrix_text.with_values(TEXT, {trail: OTHER})
     assert new == TEXT.replace(TORCH, OTHER)
     with pytest.raises(KeyError):
-        matrix_editor.with_values(TEXT, {("release", "none", "torch", "hash"): OTHER})
+        matrix_text.with_values(TEXT, {("release", "none", "torch", "hash"): OTHER})
 
 
 # --- build logs ---

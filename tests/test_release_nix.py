@@ -65,14 +65,14 @@ def test_any_titles_of_groups_yield_a_valid_release_nix(
 ) -> None:
     text = TEXT + SECOND
     for old, new in zip(("GPU x86", "GPU ARM", "CPU-only"), titles, strict=True):
-        text = text.replace(f'title = "{old}"', f"title = {matrix_text(new)}")
+        text = text.replace(f'title = "{old}"', f"title = {toml_string(new)}")
     matrix = matrix_reader.parse(text)
     assert [group.title for group in matrix.releases["cuda13_0"].group] == list(titles)
     found = verified(written(tmp_path, matrix), matrix)
     assert (found.checks[0].state, found.findings) == ("passed", [])
 
 
-def matrix_text(value: str) -> str:
+def toml_string(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

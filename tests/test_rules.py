@@ -15,7 +15,7 @@ from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.base.versions import in_range
 from build_pytorch.generate import recipes
 from build_pytorch.hardware.own_builds import group_lines
-from build_pytorch.matrix import matrix_editor, matrix_reader, rules
+from build_pytorch.matrix import matrix_reader, matrix_text, rules
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select_packages, session_ids
 from build_pytorch.matrix.tables import Condition
@@ -102,8 +102,8 @@ def test_a_condition_asks_for_gpus_that_libraries_of_the_pin_leave_out() -> None
     assert left_out(WHOLE) == {"sm61"}
     place = ("pin", "autumn_2025", "facts", "cuda_sets", "cudaPackages_12_8", "capabilities")
     others = ["7.5", "8.0", "8.6", "8.9", "10.0", "12.0"]
-    assert left_out(matrix_editor.with_values(WHOLE, {place: others})) == {"sm61", "sm90"}
-    unknown = matrix_editor.with_values(WHOLE, {place: None})
+    assert left_out(matrix_text.with_values(WHOLE, {place: others})) == {"sm61", "sm90"}
+    unknown = matrix_text.with_values(WHOLE, {place: None})
     assert {"sm61", "sm90", "sm120"} <= left_out(unknown)
     assert None not in left_out(unknown)
 
@@ -248,7 +248,7 @@ def test_a_release_like_another_has_its_values_and_its_own_names() -> None:
 
 def test_an_edit_of_an_inherited_value_belongs_to_the_release_alone() -> None:
     text = WHOLE + LIKE.format(more=OTHER_NAMES)
-    new = matrix_editor.with_values(text, {("release", "other", "python", "version"): "3.12"})
+    new = matrix_text.with_values(text, {("release", "other", "python", "version"): "3.12"})
     assert new == f'{text.rstrip()}\n\n[release.other.python]\nversion = "3.12"\n'
     versions = {
         name: release.python.version for name, release in matrix_reader.parse(new).releases.items()
@@ -289,7 +289,7 @@ def test_arrays_are_replaced_not_added() -> None:
             'release.x.like: found "y"; allowed: the key of another release, in no circle\n',
         ),
         ('like = "a\\nb"', r'release.x.like: found "a\nb"; allowed: the key of a'),
-        ('like = ["y"]', 'release.x.like: found ["y"]; allowed: a-z, 0-9 and _'),
+        ('like = ["y"]', 'release.x.like: found ["y"]; allowed: a text'),
         (
             'like = "cuda12_8"\nfolder = "o"',
             "release.x.names: found pytorch-python313-cuda12_8-sm120-avx, a package of rel",

@@ -19,7 +19,7 @@ from build_pytorch.generate import flox_environments, matrix_reference, recipes,
 from build_pytorch.generate.recipes import release_nix, render_file, render_template
 from build_pytorch.matrix.available import available_builds
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import Rule
+from build_pytorch.matrix.tables import Rule, companion_folder_of
 
 COUNTS: Final = f"{paths.README}#counts"
 """The key of the text between the markers of the README."""
@@ -111,7 +111,7 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
         "pin": matrix.pins[release.nixpkgs.pin],
         "title": f"PyTorch {release.torch.version} {cuda}, Python {release.python.version}",
         "companions": [f"{package} {companion.version}" for package, companion in companions],
-        "companion_folder": release.companion_folders[0],
+        "companion_folder": companion_folder_of(release.folder),
         "total": counted(len(variants), "variant"),
         "impossible": sum(variant.impossible is not None for variant in variants),
         "groups": grouped((variant.group.title, variant) for variant in variants),

@@ -15,7 +15,7 @@ import msgspec
 
 from build_pytorch.base import digest
 from build_pytorch.generate.recipes import render_file
-from build_pytorch.matrix import inheritance, known_hardware, tables
+from build_pytorch.matrix import defaults, known_hardware, tables
 from build_pytorch.matrix.field_types import allowed
 
 _STRUCT: Final = re.compile(r'(?ms)^class (\w+)\((\w+).*?"""(.*?)"""(.*?)(?=^\S|\Z)')
@@ -52,7 +52,7 @@ def schema() -> str:
     names = list(definitions["Names"]["properties"].values())
     release, group = definitions["Release"]["properties"], definitions["Group"]["properties"]
     for value in (*names, release["folder"], release["catalog"], group["folder"]["anyOf"][0]):
-        value["pattern"] = f"(?:{value['pattern']})|(?:{inheritance.PLACEHOLDER})"
+        value["pattern"] = f"(?:{value['pattern']})|(?:{defaults.PLACEHOLDER})"
     known = known_hardware.load()
     release["companion"]["propertyNames"] = {"enum": list(known.companion)}
     for key, names in {"gpu": list(known.gpu), "cpu": list(known.cpu)}.items():

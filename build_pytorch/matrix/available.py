@@ -50,7 +50,7 @@ class AvailableBuild(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     command: str = ""
     features: dict[str, str] = {}
     remark: str = ""
-    source: ft.Origin = ""
+    source: ft.Text = ""
     checked: dt.date = dt.date.max
     unconfirmed: str = ""
 

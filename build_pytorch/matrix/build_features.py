@@ -27,7 +27,7 @@ class BuildFeature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cuda: bool = False
     if_unseen: Literal["missing", "unknown"] = "missing"
     consequence: ft.Text
-    source: ft.Origin
+    source: ft.Text
 
     def kinds(self, evidence: Evidence) -> dict[str, str]:
         """Return the regular expressions by kind, the best first; "" where there are no kinds."""

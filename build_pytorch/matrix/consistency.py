@@ -6,15 +6,16 @@ Most rules are rows: the path of a value, whether it is wrong, and what is allow
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import near_miss
-from build_pytorch.base.versions import digits, minor_version, numbers, order
+from build_pytorch.base.versions import digits, minor_version, order
 from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.available import driver_of
 from build_pytorch.matrix.compatibility import compiles, cuda_window, required_cpu_flags
 from build_pytorch.matrix.field_types import Fault, Trail, listed, quoted, wrong
 from build_pytorch.matrix.model import Package
@@ -69,7 +70,23 @@ def _faults(table: Struct, rows: Iterable[Row], *place: str | int) -> Iterator[F
 
 def unknown_keys(spec: MatrixFile) -> Iterator[Fault]:
     """Yield keys of tables that the file does not have and nobody knows."""
-    for trail, key, known in _references(spec):
+    tables = (("gpu", [*spec.gpus]), ("cpu", [*spec.cpus]), ("patches", [*spec.patches]))
+    lists: list[tuple[Trail, Struct]] = []
+    for number, rule in enumerate(spec.rules):
+        parts = (("effect", rule.effect), ("when", rule.when), ("until", rule.until))
+        lists += [(("rule", number, name), part) for name, part in parts if part]
+    named: list[tuple[Trail, str, Iterable[str]]] = []
+    for name, release in spec.releases.items():
+        place: Trail = ("release", name)
+        named.append(((*place, "nixpkgs", "pin"), release.nixpkgs.pin, spec.pins))
+        companions = known_hardware.load().companion
+        named += [((*place, "companion", key), key, companions) for key in release.companion]
+        lists += [((*place, "group", number), it) for number, it in enumerate(release.group)]
+    for place, table in lists:
+        for field, rows in tables:
+            keys = enumerate(getattr(table, field, ()))
+            named += [((*place, field, number), key, rows) for number, key in keys]
+    for trail, key, known in named:
         if key not in known:
             hint = near_miss(key, known)
             if trail[-2] == "gpu" and (code := re.fullmatch("sm([3-9]|1[0-9])([0-9])", key)):
@@ -82,28 +99,6 @@ def unknown_keys(spec: MatrixFile) -> Iterator[Fault]:
 def _table(header: str, *lines: str) -> str:
     """Return the table of a row that is not known, for a person to complete."""
     return "; or add its table:" + "".join(f"\n  {line}" for line in (f"[{header}]", *lines))
-
-
-def _references(spec: MatrixFile) -> Iterator[tuple[Trail, str, Collection[str]]]:
-    """Yield the place of each key of another table, and the keys that there are."""
-    lists: list[tuple[Trail, tuple[str, ...], Collection[str]]] = []
-    for index, rule in enumerate(spec.rules):
-        place: Trail = ("rule", index)
-        lists.append(((*place, "effect", "patches"), rule.effect.patches, spec.patches))
-        for name, condition in (("when", rule.when), ("until", rule.until)):
-            if condition:
-                lists.append(((*place, name, "gpu"), condition.gpu, spec.gpus))
-                lists.append(((*place, name, "cpu"), condition.cpu, spec.cpus))
-    for key, release in spec.releases.items():
-        yield ("release", key, "nixpkgs", "pin"), release.nixpkgs.pin, spec.pins
-        for name in release.companion:
-            yield ("release", key, "companion", name), name, known_hardware.load().companion
-        for index, group in enumerate(release.group):
-            place = ("release", key, "group", index)
-            lists.append(((*place, "gpu"), group.gpu, spec.gpus))
-            lists.append(((*place, "cpu"), group.cpu, spec.cpus))
-    for trail, keys, known in lists:
-        yield from (((*trail, index), key, known) for index, key in enumerate(keys))
 
 
 # --- values that contradict each other ---
@@ -161,16 +156,13 @@ def _cpu(spec: MatrixFile, key: str, cpu: CpuIsa) -> Iterator[Row]:
         fits = lower.platform == cpu.platform and lower.level < cpu.level and not lower.same_as
         allowed = f"an ISA of {cpu.platform} of a lower level, which is the same as no other one"
         yield "same_as", not fits, allowed
-    is_before = True
+    keys = list(spec.cpus)
     for other, less in spec.cpus.items():
-        is_before = is_before and other != key
         if other != key and less.platform == cpu.platform:
-            allowed = f"another level than {other}"
-            yield "level", is_before and less.level == cpu.level, allowed
+            is_same = less.level == cpu.level and keys.index(other) < keys.index(key)
+            yield "level", is_same, f"another level than {other}"
             is_lower = set(less.cpuinfo) < set(cpu.cpuinfo) and less.level > cpu.level
-            allowed = (
-                f"more than {less.level}, the level of {other}, which runs where this one does"
-            )
+            allowed = f"more than {less.level}, the level of {other}, which runs where this does"
             yield "level", is_lower, allowed
 
 
@@ -182,8 +174,6 @@ def _release(release: Release, pin: Pin) -> Iterator[Row]:
     is_low = build.job_memory < _LEAST_JOB_MEMORY and any(it.gpu for it in release.group)
     allowed = f"{_LEAST_JOB_MEMORY} or more for GPUs: a CUDA file takes 0.6 to 4.7 GiB"
     yield "build.job_memory", is_low, allowed
-    is_generated = (release.notes or "").startswith("docs/reference/")
-    yield "notes", is_generated, "a page that is not generated as a whole"
     python = f"python{digits(release.python.version)}"
     tokens = [("pname", digits(minor_version(torch.version))), ("gpu", python), ("cpu", python)]
     if cuda:
@@ -191,14 +181,12 @@ def _release(release: Release, pin: Pin) -> Iterator[Row]:
         sets = [name for name, version in pin.cuda.items() if version == cuda.version]
         known = " or ".join(sets) or f"a package set of pin.{release.nixpkgs.pin}.cuda"
         yield "cuda.package_set", cuda.package_set not in sets, f"{known} for CUDA {cuda.version}"
-        major = f"{numbers(cuda.version)[0]}."  # any version of it runs on the driver of the first
-        drivers = [it.driver for v, it in known_hardware.load().cuda.items() if v.startswith(major)]
-        least = min(drivers, key=order, default="")
+        least = driver_of(cuda.version)
         allowed = f"{least} or newer for CUDA {cuda.version}"
         yield "cuda.driver", order(cuda.driver) < order(least), allowed
-        for field in ("owner", "repo", "rev") if cuda.packages_from else ():
-            is_given = bool(getattr(cuda.packages_from, field))
-            is_wrong = is_given == bool(cuda.packages_from and cuda.packages_from.folder)
+    if cuda and (other := cuda.packages_from):
+        for field in ("owner", "repo", "rev"):
+            is_wrong = bool(getattr(other, field)) == bool(other.folder)
             yield f"cuda.packages_from.{field}", is_wrong, "a repository, or a folder of copies"
     for field, token in tokens:
         allowed = f'a name with "{token}", from the release\'s versions'
@@ -224,7 +212,8 @@ def _source(release: Release, pin: Pin, source: PackageSource, name: str) -> Ite
     if isinstance(source, TorchSource):
         allowed = "true: PyTorch does not compile without its submodules"
         yield "submodules", not source.submodules, allowed
-        is_newer = source.nightly_day > _LAST_SETUP_PY and order(pin.torch) < order(_SCIKIT_BUILD)
+        day = version.partition(".dev")[2]
+        is_newer = day > _LAST_SETUP_PY and order(pin.torch) < order(_SCIKIT_BUILD)
         allowed = f"a day up to {_LAST_SETUP_PY}, or a pin with torch {_SCIKIT_BUILD} or newer"
         yield "version", is_newer, f"{allowed}: nixpkgs {pin.torch} builds with setup.py"
 
@@ -257,17 +246,17 @@ def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Row]:
 
 def _folders(spec: MatrixFile) -> Iterator[Fault]:
     """Folders are for recipes, and none is in another: Flox takes all files below a folder."""
-    own: list[tuple[Trail, str]] = []
+    own: list[tuple[Trail, str | None]] = []
+    copies: list[tuple[Trail, str | None]] = []
     for name, release in spec.releases.items():
-        own.append((("release", name, "folder"), release.folder))
-        for index, group in enumerate(release.group):
-            if group.folder:
-                own.append((("release", name, "group", index, "folder"), group.folder))
-    places = own + [(place, companion_folder_of(folder)) for place, folder in own]
-    for name, release in spec.releases.items():
-        packages = release.cuda and release.cuda.packages_from
-        if packages and packages.folder:
-            places.append((("release", name, "cuda", "packages_from", "folder"), packages.folder))
+        at: Trail = ("release", name)
+        own.append(((*at, "folder"), release.folder))
+        own += [((*at, "group", n, "folder"), it.folder) for n, it in enumerate(release.group)]
+        if release.cuda and release.cuda.packages_from:
+            place = (*at, "cuda", "packages_from", "folder")
+            copies.append((place, release.cuda.packages_from.folder))
+    places = [(place, folder) for place, folder in own + copies if folder]
+    places += [(place, companion_folder_of(folder)) for place, folder in own if folder]
     for place, folder in places:
         parts = folder.split("/")
         is_file = folder.endswith((".toml", ".nix", ".py", ".md"))
@@ -340,7 +329,4 @@ def collisions(spec: MatrixFile, packages: Sequence[Package]) -> Iterator[Fault]
             if entry.action != "delete":
                 allowed = f"with action {entry.action} the recipe of a variant"
             if is_recipe == (entry.action == "delete"):
-                yield (
-                    ("release", name, "cleanup", index, "file"),
-                    wrong(quoted(entry.file), allowed),
-                )
+                yield place, wrong(quoted(entry.file), allowed)

@@ -66,7 +66,6 @@ Name = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a-z, 0-9, _ and - (a dot brea
 NixName = Annotated[str, like("[a-zA-Z_][a-zA-Z0-9_]*", "a Nix identifier such as cudaPackages_13")]
 NoText = Annotated[str, like(f"[^{CONTROL}]*", "one line of text, or empty")]
 Text = Annotated[str, like(f"[^{CONTROL}]+", "one line of text")]
-Origin = Annotated[str, like(f"[^{CONTROL}]+", "one line that names the source of a fact")]
 _RELEASE: Final = r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}(rc[0-9]{1,3})?"
 Version = Annotated[str, like(_RELEASE, "a version such as 2.10.0")]
 Python3 = Annotated[str, like(r"3\.[0-9]{1,2}", "a version of Python such as 3.13")]
@@ -90,8 +89,7 @@ NoSri = Annotated[str, like(f"({_SHA256})?", _SRI)]
 GithubName = Annotated[str, like("[A-Za-z0-9][A-Za-z0-9_.-]*", "a GitHub owner or repository")]
 _HTTPS: Final = "https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/[A-Za-z0-9._/~%+=?&-]+"
 Url = Annotated[str, like(_HTTPS, "an https:// URL")]
-NoUrl = Annotated[str, like(f"({_HTTPS})?", "the URL of the hash, or empty without a hash")]
-Repository = Annotated[str, like(f"({_HTTPS})?", "an https:// URL, or empty")]
+NoUrl = Annotated[str, like(f"({_HTTPS})?", "an https:// URL, or empty")]
 Organization = Annotated[
     str, like("([A-Za-z0-9][A-Za-z0-9_-]*)?", "an organization on FloxHub, or empty")
 ]
@@ -105,8 +103,8 @@ PatchName = Annotated[
 _PART: Final = r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*"
 Folder = Annotated[str, like(f"{_PART}(/{_PART})*", "a folder below the root, without ..", _PATH)]
 Digest = Annotated[str, like("sha256:[0-9a-f]{64}", "sha256: and 64 hex digits")]
-_DOC: Final = r"docs(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md"
-DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/", _PATH)]
+_DOC: Final = r"docs(?!/reference/)(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md"
+DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/, not in docs/reference/", _PATH)]
 Flag = Annotated[str, like("-m[a-z0-9][A-Za-z0-9=+._-]*", "a machine flag of gcc, like -mavx2")]
 _OPTIONS_OF_RECIPES: Final = (
     "USE_CUDA|CUDA_VERSION|TORCH_BUILD_VERSION|CMAKE_CUDA_FLAGS|CMAKE_CUDA_ARCHITECTURES"
@@ -164,7 +162,12 @@ _SHOWN: Final = 80
 """Maximum length of a quoted value, in characters."""
 _MOST: Final = 20
 """Maximum number of errors in one message, and of names in one error."""
-_WORDS: Final = {"object": "a table of keys", "array": "a list", "boolean": "true or false"}
+_WORDS: Final = {
+    "object": "a table of keys",
+    "array": "a list",
+    "boolean": "true or false",
+    "string": "a text",
+}
 """What a person calls the types of a JSON schema."""
 
 Fault = tuple[Trail, str]

@@ -1,14 +1,11 @@
-"""What is known of GPUs, CPUs, CUDA, nixpkgs and rules without a matrix: the files in known/.
-
-GPU architectures, CPU ISAs, rules and patches are defaults of every matrix.
-"""
+"""What is known of GPUs, CPUs, CUDA, nixpkgs, rules and companions without a matrix."""
 
 from __future__ import annotations
 
 import functools
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -18,24 +15,8 @@ from build_pytorch.base.versions import in_range, numbers
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Patch, Pin, Rule, TomlTable
 
-_FILES: Final = (
-    *(
-        f"known/{it}.toml"
-        for it in ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch", "source")
-    ),
-    "companion_versions.toml",
-)
+_KINDS: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch", "source")
 _REPOSITORIES: Final = {"torch": "pytorch/pytorch", "triton": "triton-lang/triton"}
-OURS: Final = frozenset({"names", "arm_only"})
-"""Keys of GPU architectures that matrix.toml does not have."""
-_SHOWN: Final = {
-    "gpu": ("capability", "first_cuda", "last_cuda", "driver", "family", "hosts"),
-    "cpu": ("platform", "flags", "cpuinfo"),
-    "pin": ("rev", "torch", "python"),
-    "rule": ("reason",),
-    "patch": ("url",),
-}
-OF_CUDA: Final = ("driver",)
 _FILLER: Final = re.compile(
     r"\((r|tm)\)|\b(nvidia|geforce|tesla|grid|intel|amd|arm|core|cpu|processor|\d+th gen)\b"
 )
@@ -59,7 +40,7 @@ class KnownProcessor(TomlTable, frozen=True, kw_only=True):
     flags: str = ""  #: some of their flags, where they have no ISA
     archspec: str = ""  #: its name in archspec, with which a test compares the ISA
     names: tuple[str, ...]  #: regular expressions for the words of their names
-    source: ft.Origin
+    source: ft.Text
     checked: ft.Date
 
 
@@ -68,7 +49,7 @@ class KnownCuda(msgspec.Struct, frozen=True, kw_only=True):
 
     driver: ft.DriverVersion
     bundled: ft.DriverVersion | None = None
-    source: ft.Origin
+    source: ft.Text
     checked: ft.Date
 
 
@@ -78,7 +59,7 @@ class KnownSource(msgspec.Struct, frozen=True, kw_only=True):
     repository: str
     rev: ft.Rev
     hash: ft.NoSri
-    source: ft.Origin
+    source: ft.Text
     checked: ft.Date
 
 
@@ -97,7 +78,7 @@ class KnownCompanion(TomlTable, frozen=True, kw_only=True):
 class KnownVersions(TomlTable, frozen=True, kw_only=True):
     """The versions of a package, each with the versions of PyTorch that it is for."""
 
-    source: ft.Origin
+    source: ft.Text
     checked: ft.Date
     torch: dict[ft.Version, ft.Range]
 
@@ -187,7 +168,7 @@ def _best_match(patterns: Mapping[str, Iterable[str]], name: str) -> str | None:
 def load() -> KnownHardware:
     """Read the facts that come with the program."""
     raw: dict[str, Any] = {}
-    for name in _FILES:
+    for name in (*(f"known/{kind}.toml" for kind in _KINDS), "companion_versions.toml"):
         raw |= tomllib.loads(files.own_text(__package__, name))
     return msgspec.structs.replace(msgspec.convert(raw, KnownHardware), raw=raw)
 
@@ -222,101 +203,3 @@ def version_for(torch: str, package: str) -> str | None:
     known = {} if ".dev" in torch else load().versions[package].torch
     fitting = [version for version, bounds in known.items() if in_range(torch, bounds)]
     return max(fitting, key=numbers, default=None)
-
-
-class KnownRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row that every matrix has, or that one adds, and where its values are from."""
-
-    kind: str  #: gpu, cpu, pin, rule or patch
-    key: str
-    value: str  #: the row in words
-    source: str  #: where the known values are from, with a date; empty for a row of matrix.toml
-    replaced: tuple[str, ...]  #: keys whose value is that of matrix.toml; all of an added row
-
-
-def rows(own: dict[str, Any]) -> Iterator[KnownRow]:
-    """Yield the known rows and those of a matrix, whose tables `own` are as it writes them."""
-    merged = with_known({"pin": {}, **own})
-    for kind, shown in _SHOWN.items():
-        known, changed = _by_key(load().raw[kind]), _by_key(own.get(kind, {}))
-        for key, row in (known | _by_key(merged[kind])).items():
-            base = known.get(key, {})
-            facts = [base[name] for name in ("source", "checked") if name in base]
-            values = {name: _words(row[name]) for name in shown if row.get(name)}
-            yield KnownRow(
-                kind=kind,
-                key=key,
-                value=", ".join(f"{name} {value}" for name, value in values.items()),
-                source=", checked ".join(facts),
-                replaced=tuple(k for k, it in changed.get(key, {}).items() if base.get(k) != it),
-            )
-
-
-def _by_key(table: Any) -> dict[str, Any]:  # noqa: ANN401 - any value of TOML
-    """Return rows by their keys; rules by their ids."""
-    return {rule["id"]: rule for rule in table} if isinstance(table, list) else table
-
-
-def _words(value: Any) -> str:  # noqa: ANN401 - any value of TOML
-    """Return a value of a row in words."""
-    if isinstance(value, dict):
-        value = dict.fromkeys(each for values in value.values() for each in values)
-    return value if isinstance(value, str) else " ".join(map(str, value))
-
-
-def with_known(own: dict[str, Any]) -> dict[str, Any]:
-    """Return the tables of a matrix with the known rows, and with the known values of its own rows.
-
-    A row is known by its key, a rule by its id, a pin by its revision, the CUDA of a release by its
-    version. The rules of the matrix come first. Values of a wrong type are left for the reader.
-    """
-    known, merged = load().raw, dict(own)
-    for kind in ("gpu", "cpu", "patch"):
-        if isinstance(rows_ := own.get(kind, {}), dict):
-            ours = {key: _without(row, OURS) for key, row in known[kind].items()}
-            merged[kind] = ours | {
-                key: _over(ours.get(key, {"title": key} if kind == "cpu" else {}), row)
-                for key, row in rows_.items()
-            }
-    if isinstance(rules := own.get("rule", []), list):
-        by_id = {rule["id"]: rule for rule in known["rule"]}
-        merged["rule"] = [_over(_get(by_id, _get(it, "id")) or {}, it) for it in rules]
-        ids = [_get(rule, "id") for rule in rules]
-        merged["rule"] += [rule for key, rule in by_id.items() if key not in ids]
-    if isinstance(pins := own.get("pin"), dict):
-        merged["pin"] = {key: _pin(key, pin) for key, pin in pins.items()}
-    releases = own.get("release")
-    for release in releases.values() if isinstance(releases, dict) else ():
-        if isinstance(cuda := _get(release, "cuda"), dict):
-            facts = _get(known["cuda"], _get(cuda, "version")) or {}
-            release["cuda"] = {key: facts[key] for key in OF_CUDA if key in facts} | cuda
-    return merged
-
-
-def _pin(key: str, own: Any) -> Any:  # noqa: ANN401 - any value of TOML
-    """Return a pin with what is known of its revision, else of its key.
-
-    One with facts of its own was evaluated: it has no other fixes, doubts and CUDA package sets.
-    """
-    known = load().raw["pin"]
-    by_revision = {pin["rev"]: pin for pin in known.values()}
-    facts = _get(by_revision, _get(own, "rev")) or known.get(key, {})
-    if _get(own, "facts"):
-        facts = _without(facts, {"has", "unconfirmed"})
-    elif isinstance(_get(own, "cuda"), dict) and "cuda" in facts:
-        own = {**own, "cuda": facts["cuda"] | own["cuda"]}
-    return _over(facts, own)
-
-
-def _get(table: Any, key: Any) -> Any:  # noqa: ANN401 - any values of TOML
-    """Return a value of a table; None without it, and for a table or key of a wrong type."""
-    return table.get(key) if isinstance(table, dict) and isinstance(key, str) else None
-
-
-def _over(known: dict[str, Any], own: Any) -> Any:  # noqa: ANN401 - any value of TOML
-    """Return a row of a matrix with the known values that it does not replace."""
-    return known | own if isinstance(own, dict) else own
-
-
-def _without(row: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in names}

@@ -12,7 +12,7 @@ import msgspec
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
-from build_pytorch.matrix import consistency, inheritance, known_hardware, rules, toml_lines
+from build_pytorch.matrix import consistency, defaults, matrix_text, rules
 from build_pytorch.matrix.field_types import Fault, Trail, dotted, message, misfits
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.tables import MatrixFile
@@ -66,10 +66,11 @@ def parse(text: str, root: Path = paths.PROJECT, *, learning: bool = False) -> M
     try:
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also integers of thousands of digits
-        line, what = toml_lines.syntax_error(text, str(error))
+        line, what = matrix_text.syntax_error(text, str(error))
         raise MatrixError(f"{paths.MATRIX}:{line}: {what}") from None
-    _refuse(text, raw, inheritance.complete(raw))
-    with_known = known_hardware.with_known(raw)
+    _refuse(text, raw, misfits(raw, defaults.MatrixShape))
+    _refuse(text, raw, defaults.complete(raw))
+    with_known = defaults.with_known(raw)
     _refuse(text, raw, misfits(with_known, MatrixFile))
     spec = msgspec.convert(with_known, MatrixFile)
     stages = [consistency.unknown_keys, consistency.contradictions]
@@ -78,7 +79,7 @@ def parse(text: str, root: Path = paths.PROJECT, *, learning: bool = False) -> M
         _refuse(text, raw, stage(spec))
     variants = _variants(spec)
     companions = tuple(
-        variant.with_companion(name, companion)
+        msgspec.structs.replace(variant, name=name, companion=companion, torch=variant)
         for variant in variants
         for name, companion in variant.release.companions.items()
     )
@@ -115,7 +116,7 @@ def _refuse(text: str, raw: dict[str, Any], faults: Iterable[Fault]) -> None:
         found.setdefault(trail, what)
     if not found:
         return
-    lines = {trail: toml_lines.line_of(text, trail) for trail in found}
+    lines = {trail: matrix_text.line_of(text, trail) for trail in found}
     errors = [
         f"{paths.MATRIX}:{lines[trail]}: {dotted(trail)}: {found[trail]}"
         for trail in sorted(found, key=lambda trail: lines[trail])

@@ -10,10 +10,11 @@ from typing import Annotated
 from msgspec import Struct, structs
 
 from build_pytorch.base import paths
-from build_pytorch.base.versions import numbers
+from build_pytorch.base.versions import digits, numbers
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.field_types import dotted
+from build_pytorch.matrix.matrix_text import line_of
 from build_pytorch.matrix.tables import (
     Build,
     Companion,
@@ -30,7 +31,6 @@ from build_pytorch.matrix.tables import (
     Rule,
     companion_folder_of,
 )
-from build_pytorch.matrix.toml_lines import line_of
 
 _OF_SOURCE = frozenset({"find-cuda-toolkit-stub", "cupti-paths", "codegen-condition"})
 
@@ -90,10 +90,6 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
     companion: Companion | None = None  #: its table; None for a variant
     torch: Package | None = None  #: the variant that a companion is compiled against
 
-    def with_companion(self, name: str, companion: Companion) -> Package:
-        """Return a companion of this variant."""
-        return structs.replace(self, name=name, companion=companion, torch=self)
-
     @property
     def variant(self) -> Package:
         """The variant of a companion; a variant itself."""
@@ -118,7 +114,7 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
         """The second part of the names of a variant and of its companions."""
         names = self.release.names
         end = f"{names.suffix}{'-wrapper' if self.is_wrapper else ''}"
-        if self.group.kind == "mps":
+        if self.kind == "mps":
             return f"{names.mps}{end}"
         if self.gpu:
             return f"{names.gpu}-{self.gpu_key}-{self.cpu_key}{end}"
@@ -241,20 +237,20 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
     @functools.cached_property
     def python_set(self) -> str:
         """The attribute of nixpkgs that has the packages of its Python."""
-        return self.pin.python_set(self.release.python.version)
+        version = self.release.python.version
+        is_default = version == self.pin.python
+        return "python3Packages" if is_default else f"python{digits(version)}Packages"
 
     @property
     def passthru(self) -> dict[str, str | None]:
         """The attributes by which programs choose a package."""
+        gpu, cpu, blas = self.gpu.capability if self.gpu else None, self.cpu_key, self.group.blas
+        found = {"gpuArch": gpu, "cpuISA": cpu, "blasProvider": blas}
+        if self.gpu and blas == "openblas":
+            found["blasProvider"] = "cublas"
         if self.kind == "mps":
             found = {"gpuArch": "mps", "cpuISA": None, "blasProvider": "veclib"}
-        else:
-            capability = self.gpu.capability if self.gpu else None
-            blas = "cublas" if self.gpu and self.group.blas == "openblas" else self.group.blas
-            found = {"gpuArch": capability, "cpuISA": self.cpu_key, "blasProvider": blas}
-        if self.companion:
-            del found["blasProvider"]
-        return found
+        return {key: it for key, it in found.items() if key != "blasProvider" or not self.companion}
 
     @property
     def packages_from(self) -> CudaPackages | None:
@@ -300,12 +296,12 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def untaken_hashes(self) -> tuple[tuple[str, str], ...]:
         """The names and places of its sources that have no hash yet: without, no build begins."""
-        own: set[tuple[str, ...]] = {("torch",), ("companion", self.name)}
-        own |= {("cuda", "packages_from")} if self.is_wrapper else set()
+        left_out = () if self.is_wrapper else ("packages_from",)
         found = [
             (table.source_name or place[-1], f"release.{self.release_name}.{'.'.join(place)}")
             for place, table in self.release.hashed.items()
-            if place in own and not getattr(table, table.hash_key)
+            if not getattr(table, table.hash_key) and place[-1] not in left_out
+            if place[0] != "companion" or place[-1] == self.name
         ]
         patches = (("patch", f"patch {p.name}") for p in self.effects.patches if not p.hash)
         return (*found, *patches)

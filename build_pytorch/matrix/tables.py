@@ -97,11 +97,6 @@ class TorchSource(PackageSource, frozen=True, kw_only=True):
         """Whether it is a revision of a moving branch, not a release."""
         return ".dev" in self.version
 
-    @property
-    def nightly_day(self) -> str:
-        """The day of a nightly, such as 20251222; empty for a release."""
-        return self.version.partition(".dev")[2]
-
 
 class Companion(PackageSource, frozen=True, kw_only=True):
     """A package that is compiled against the PyTorch of each variant of the release.
@@ -151,7 +146,7 @@ class Pin(HashedTable, frozen=True, kw_only=True):
     python: ft.Python3  #: version of python3Packages
     cuda: dict[ft.NixName, ft.CudaVersion] = {}  #: CUDA package sets with the version of each
     has: tuple[ft.Word, ...] = ()  #: fixes that it contains, by the names that rules use
-    source: ft.Origin  #: where these facts are from
+    source: ft.Text  #: where these facts are from
     checked: ft.Date  #: date of the last comparison with the source
     unconfirmed: ft.Text | None = None  #: which of these facts nobody has confirmed
     facts: PinFacts | None = None
@@ -183,10 +178,6 @@ class Pin(HashedTable, frozen=True, kw_only=True):
         """Return the facts of a CUDA package set; empty ones if they are not known."""
         known = self.facts.cuda_sets if self.facts else {}
         return known.get(package_set, CudaSetFacts())
-
-    def python_set(self, version: str) -> str:
-        """Return the package set of a Python: python3Packages or, such as, python311Packages."""
-        return "python3Packages" if version == self.python else f"python{digits(version)}Packages"
 
 
 class Nixpkgs(TomlTable, frozen=True, kw_only=True):
@@ -435,20 +426,10 @@ class Release(TomlTable, frozen=True, kw_only=True):
         return {f"{self.folder}/{entry.file}" for entry in self.cleanup if entry.action == "keep"}
 
     @property
-    def variant_folders(self) -> tuple[str, ...]:
-        """The folders of the recipes of variants, the own one first."""
-        groups = (group.folder for group in self.group if group.folder)
-        return tuple(dict.fromkeys((self.folder, *groups)))
-
-    @property
-    def companion_folders(self) -> tuple[str, ...]:
-        """The folders of the companions of its variants, also if the matrix has none now."""
-        return tuple(dict.fromkeys(map(companion_folder_of, self.variant_folders)))
-
-    @property
     def folders(self) -> tuple[str, ...]:
-        """All folders of recipes."""
-        return (*self.variant_folders, *self.companion_folders)
+        """The folders of recipes, the own one first; of companions also if it has none now."""
+        own = dict.fromkeys((self.folder, *(it.folder for it in self.group if it.folder)))
+        return tuple(dict.fromkeys((*own, *map(companion_folder_of, own))))
 
 
 def companion_folder_of(folder: str) -> str:
@@ -472,7 +453,7 @@ class GpuArchitecture(TomlTable, frozen=True, kw_only=True):
     last_cuda: ft.CudaVersion | None = None  #: newest CUDA that compiles for it; absent: no limit
     codegen_base: ft.Capability | None = None  #: PyTorch adds its arch-specific code to this one
     driver: ft.DriverVersion | None = None  #: oldest driver that knows it; absent: that of CUDA
-    source: ft.Origin | None = None  #: where these facts are from
+    source: ft.Text | None = None  #: where these facts are from
     checked: ft.Date | None = None  #: date of the last comparison with the source
     unconfirmed: ft.Text | None = None  #: which of them nobody has confirmed
 
@@ -501,7 +482,7 @@ class CpuIsa(TomlTable, frozen=True, kw_only=True):
     builder_feature: ft.SystemFeature | None = None  #: system feature of Nix builders that run it
     same_as: ft.NoText = ""  #: ISA whose builds are as fast: those of this one are aliases
     evidence: ft.NoText = ""  #: the comparison for same_as: builds, machines, interval, date
-    source: ft.Origin | None = None  #: where these facts are from
+    source: ft.Text | None = None  #: where these facts are from
     checked: ft.Date | None = None  #: date of the last comparison with the source
 
 
@@ -543,7 +524,7 @@ class MatrixFile(TomlTable, frozen=True, kw_only=True):
     """The whole of matrix.toml."""
 
     publisher: ft.Organization = ""  #: organization on FloxHub for which packages are published
-    repository: ft.Repository = ""  #: address of this repository; the page links it
+    repository: ft.NoUrl = ""  #: address of this repository; the page links it
     pins: Annotated[dict[ft.Key, Pin], ft.filled("pin", "table")] = field(name="pin")
     patches: dict[ft.Key, Patch] = field(name="patch", default_factory=dict)
     rules: tuple[Rule, ...] = field(name="rule", default=())

@@ -55,7 +55,7 @@ class UpstreamSkip(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     torch: ft.Range
     test: str
     reason: ft.Text
-    source: ft.Origin
+    source: ft.Text
     checked: ft.Date
 
 

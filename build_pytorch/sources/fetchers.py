@@ -16,7 +16,7 @@ from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
 from build_pytorch.base.process import ProcessResult
 from build_pytorch.base.versions import is_revision
 from build_pytorch.matrix.field_types import Trail
-from build_pytorch.matrix.matrix_editor import Value
+from build_pytorch.matrix.matrix_text import Value
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import require_release
 from build_pytorch.matrix.tables import FAKE, GITHUB, Source

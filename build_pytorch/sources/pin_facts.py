@@ -13,7 +13,7 @@ from build_pytorch.base import foreign_json, process
 from build_pytorch.base.console import waiting
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix import matrix_editor
+from build_pytorch.matrix import matrix_text
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import Pin, PinFacts
 from build_pytorch.nix import evaluation, quoting, store
@@ -89,13 +89,13 @@ def written(text: str, key: str, pin: Pin, before: Pin | None) -> str:
     table: dict[str, Any] = _without_empty(msgspec.to_builtins(pin))
     facts = table.pop("facts", {})
     if before is None:
-        text = matrix_editor.with_table(text, ("pin", key), table)
+        text = matrix_text.with_table(text, ("pin", key), table)
     else:
         old = structs.asdict(before)
         names = [name for name, value in structs.asdict(pin).items() if value != old[name]]
         changed = {*names, "has"} - {"facts"}
-        text = matrix_editor.with_values(text, {("pin", key, n): table.get(n) for n in changed})
-    return matrix_editor.with_table(text, ("pin", key, "facts"), facts)
+        text = matrix_text.with_values(text, {("pin", key, n): table.get(n) for n in changed})
+    return matrix_text.with_table(text, ("pin", key, "facts"), facts)
 
 
 def _without_empty(value: Any) -> Any:  # noqa: ANN401 - JSON

@@ -9,7 +9,7 @@ from pathlib import Path
 from build_pytorch.base import files, paths
 from build_pytorch.base.file_plan import Action, Change, Tree
 from build_pytorch.generate import phase_plan
-from build_pytorch.matrix import matrix_editor
+from build_pytorch.matrix import matrix_text
 from build_pytorch.matrix.model import Matrix, Phase
 from build_pytorch.verify import check, verification
 from build_pytorch.verify.verification import VerificationResult
@@ -21,7 +21,7 @@ def plan_files(old: Matrix, new: Matrix) -> list[Change]:
     A recipe that is edited by hand and gets another name is refused.
     """
     tree = Tree(old.root)
-    changes = [matrix_editor.change(old.root / paths.MATRIX, old.text, new.text)]
+    changes = [matrix_text.change(old.root / paths.MATRIX, old.text, new.text)]
     former = {package.path for package in old.packages}
     for phase in Phase:
         for change in phase_plan.plan(phase, new, tree):

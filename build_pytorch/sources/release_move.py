@@ -14,11 +14,11 @@ from msgspec import Struct, structs
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.versions import is_revision, numbers
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader, toml_lines
+from build_pytorch.matrix import known_hardware, matrix_reader, matrix_text
 from build_pytorch.matrix.compatibility import compiles
 from build_pytorch.matrix.field_types import Trail, listed, misfits
 from build_pytorch.matrix.known_hardware import repository_of, version_for
-from build_pytorch.matrix.matrix_editor import Value
+from build_pytorch.matrix.matrix_text import Value
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import PackageSource, Pin, Release
 from build_pytorch.sources import pin_facts
@@ -259,7 +259,7 @@ def moved(move: Move) -> Moved:
     if pin != _known_pins(matrix).get(key):
         text = pin_facts.written(text, key, pin, matrix.pins.get(key))
     elif key not in matrix.pins:  # what it contains is known by its revision
-        text = matrix_editor.with_table(text, ("pin", key), {"rev": pin.rev})
+        text = matrix_text.with_table(text, ("pin", key), {"rev": pin.rev})
     if move.beside:
         table = {
             "like": move.name,
@@ -268,16 +268,16 @@ def moved(move: Move) -> Moved:
             "purpose": f"not written yet; made from {move.name}",
             "support": "evaluated; no build recorded here",
         }
-        text = matrix_editor.with_table(text, place, table)
+        text = matrix_text.with_table(text, place, table)
     elif {("cuda", "version"), ("python", "version")} & values.keys():
-        text = toml_lines.without_table(text, (*place, "cleanup"))  # of files with the old names
+        text = matrix_text.without_table(text, (*place, "cleanup"))  # of files with the old names
     for trail in [trail for trail, value in values.items() if value == _LEFT_OUT]:
-        text = toml_lines.without_table(text, (*place, *trail))
+        text = matrix_text.without_table(text, (*place, *trail))
         if not (move.beside or move.old.like):
             del values[trail]
-    text = matrix_editor.with_values(text, {(*place, *trail): values[trail] for trail in values})
+    text = matrix_text.with_values(text, {(*place, *trail): values[trail] for trail in values})
     for group in _groups(move) if move.beside else ():
-        text = matrix_editor.with_table(text, (*place, "group", 0), group)
+        text = matrix_text.with_table(text, (*place, "group", 0), group)
     new = matrix_reader.parse(text, root=matrix.root)
     return Moved(matrix=new, by_reason=by_reason, release=new.releases[name], pin=pin)
 

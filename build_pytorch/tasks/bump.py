@@ -31,7 +31,7 @@ def bump(
     from build_pytorch.base.console import Screen, counted
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
     from build_pytorch.base.file_plan import Action
-    from build_pytorch.matrix import matrix_editor, matrix_reader
+    from build_pytorch.matrix import matrix_reader, matrix_text
     from build_pytorch.matrix.selection import only_release
     from build_pytorch.sources import fetchers, github, planned_change
     from build_pytorch.sources.release_move import Move, left_to_do, moved
@@ -60,7 +60,7 @@ def bump(
         tables = dict.fromkeys(".".join(map(str, trail[:-1])) for trail in values)
         screen.fold("", f"{reason}: {', '.join(tables)}", indent=2)
     fetched = fetchers.fetch_moved(old, after.matrix, as_ or name)
-    text = matrix_editor.with_values(after.matrix.text, fetchers.hash_values(fetched))
+    text = matrix_text.with_values(after.matrix.text, fetchers.hash_values(fetched))
     new = matrix_reader.parse(text, root=old.root)
     planned = planned_change.plan_files(old, new)
     screen.diff(planned[0].diff())

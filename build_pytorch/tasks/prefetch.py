@@ -31,10 +31,10 @@ def prefetch(
     from_log: str = "",
 ) -> int:
     """Fetch the hashes of all sources for matrix.toml."""
-    from build_pytorch.base import paths
+    from build_pytorch.base import file_plan, paths
     from build_pytorch.base.console import Screen
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
-    from build_pytorch.matrix import matrix_editor, matrix_reader
+    from build_pytorch.matrix import matrix_reader, matrix_text
     from build_pytorch.sources import fetchers
     from build_pytorch.sources.pin_facts import is_known
     from build_pytorch.tasks import phases
@@ -44,7 +44,7 @@ def prefetch(
     wanted = fetchers.sources(matrix, words(only), release)
     screen = Screen(sys.stdout)
     fetched = fetchers.from_log(Path(from_log), wanted) if from_log else fetchers.fetch_all(wanted)
-    text = matrix_editor.with_values(matrix.text, fetchers.hash_values(fetched))
+    text = matrix_text.with_values(matrix.text, fetchers.hash_values(fetched))
     for source in [] if from_log else wanted:
         pin = source.pin
         if source.place[0] == "pin" and (only or pin.doubts or not is_known(pin)):
@@ -53,7 +53,7 @@ def prefetch(
     for item in fetched:
         row = f"{item.source.label}: {item.state}, {item.hash} ({item.fetcher})"
         screen.fold(f"{item.source.release}  ", row)
-    change = matrix_editor.change(root / paths.MATRIX, matrix.text, text)
+    change = matrix_text.change(root / paths.MATRIX, matrix.text, text)
     screen.diff(change.diff())
     refused = [item for item in fetched if item.state == "moved" and not accept]
     for item in refused:
@@ -64,7 +64,7 @@ def prefetch(
     differs = change.action.writes
     if refused or check or not differs:
         return EXIT_FINDINGS if refused or (check and differs) else EXIT_OK
-    matrix_editor.write(root / paths.MATRIX, matrix.text, text)
+    file_plan.apply(root, [change])
     return phases.run([1, 2, 3, 4, 5])
 
 

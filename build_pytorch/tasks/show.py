@@ -153,9 +153,9 @@ def _results(state: PackageState) -> Iterator[tuple[str, str]]:
 def _show_known(matrix: Matrix, screen: Screen, *, json: bool) -> None:
     """Print what every matrix knows, and which values matrix.toml replaces or adds."""
     from build_pytorch.base.console import print_json
-    from build_pytorch.matrix import known_hardware
+    from build_pytorch.matrix import defaults
 
-    rows = list(known_hardware.rows(tomllib.loads(matrix.text)))
+    rows = list(defaults.rows(tomllib.loads(matrix.text)))
     if json:
         print_json(rows, sys.stdout)
         return
