@@ -366,13 +366,13 @@ haswell | 3.5         | 470.256.02 |      |
 
 # The variant, and why to build it or not.
 BUILDS = """
-zen4    | 12.0        | 580.95.05  |      | cuda13_2/sm120-avx2: 2.13.0; only for size
+zen4    | 12.0        | 580.95.05  |      | cuda13_2/sm120-avx2: 2.13.0; for size
 zen4    | 8.9         | 550.54.15  |      | cuda12_8/sm89-avx2: no reason: Flox has 2.9.1
 haswell | 6.1         | 535.183.01 |      | cuda12_8/sm61-avx2: no reason: Flox has 2.9.1
 haswell | 7.0         | 535.183.01 |      | cuda12_8/sm70-avx2: no reason: nothing newer than 2.8.0
 haswell | 3.5         | 470.256.02 |      | cuda13_2/cpu-avx2: no reason: PyTorch chooses
 zen4    | 8.6, 12.0   | 580.95.05  |      | cuda13_2/sm120-avx2: no reason: no release here can
-altra   | 8.0         | 580.95.05  |      | cuda13_2/sm80-armv8_2: 2.13.0; only for size
+altra   | 8.0         | 580.95.05  |      | cuda13_2/sm80-armv8_2: 2.13.0; for size
 zen4    |             |            |      | cuda13_2/cpu-avx2: no reason: PyTorch chooses
 nehalem |             |            |      | : no reason: no instruction set
 """.strip().splitlines()

@@ -42,7 +42,7 @@ def test_the_screen_answers_in_a_few_lines(whole: Project) -> None:
         "  or   flox install flox/pytorch-python313-cuda12_9-sm120-avx2",
         "       2.9.1; CUDA 12.9, for this GPU alone; unconfirmed",
         "Build  invoke build cuda13_2/sm120-avx2",
-        "       2.13.0; only for size (libtorch_cuda 192 MB, not 903) or one CUDA in Nix",
+        "       2.13.0; for size (libtorch_cuda 2.6: 192 MB, not 903) or one CUDA in Nix",
         "`-v` says what else runs, and why the rest does not",
     ]
 

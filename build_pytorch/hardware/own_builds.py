@@ -16,7 +16,7 @@ from build_pytorch.matrix.compatibility import compiles, cuda_window, missing_cp
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import CpuIsa, CudaToolkit, GpuArchitecture, Release
 
-_SIZE: Final = "only for size (libtorch_cuda 192 MB, not 903) or one CUDA in Nix"
+_SIZE: Final = "for size (libtorch_cuda 2.6: 192 MB, not 903) or one CUDA in Nix"
 """Measured with 2.6.0, built for 9.0 and run on an H100: docs/explanation/worth.md."""
 
 
