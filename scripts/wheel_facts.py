@@ -123,7 +123,7 @@ def main() -> int:
             try:
                 facts = read_wheel(torch, platform)
             except ToolError as error:
-                write(sys.stderr, f"{title}: {str(error).splitlines()[-1]}\n")
+                write(sys.stderr, f"{title}: {str(error).splitlines()[-1].strip()}\n")
                 code = EXIT_BAD_INPUT
                 continue
             text = changed(files.read_named(path).decode(), torch, platform, facts)

@@ -115,8 +115,8 @@ def test_a_pin_on_which_torch_is_broken_is_refused() -> None:
 PYTHON = """python3.pythonVersion = "3.13"; python313.pythonVersion = "3.13";
 python313Packages.x = 1; python3Packages.torch.version = "2.9.1";"""
 CUDA_13_0 = 'cudaPackages_13.cudaMajorMinorVersion = "13.0";'
-CUDA_13_2 = 'cudaPackages_13_2.cudaMajorMinorVersion = "13.2";'
-UNREADABLE = "pin.early_2026 is not known to have CUDA 13.2: 12.9, 13.0; nixpkgs "
+CUDA_13_3 = 'cudaPackages_13_3.cudaMajorMinorVersion = "13.3";'
+UNREADABLE = "pin.early_2026 is not known to have CUDA 13.3: 12.9, 13.0; nixpkgs "
 
 
 def offer(folder: Path, rev: str, versions: str) -> None:
@@ -130,10 +130,10 @@ def offer(folder: Path, rev: str, versions: str) -> None:
 @pytest.mark.parametrize(
     ("wanted", "versions", "says"),
     [
-        ({"cuda": "13.2"}, PYTHON + CUDA_13_2.replace('"13.2"', '"13.1"'), "13.1; --nixpkgs REV"),
-        ({"cuda": "13.2"}, PYTHON, "has no CUDA 13.2: none;"),
-        ({"cuda": "13.2"}, "syntax error", UNREADABLE),
-        ({"cuda": "13.2"}, "python3.pythonVersion = 3;" + CUDA_13_2, UNREADABLE),
+        ({"cuda": "13.3"}, PYTHON + CUDA_13_3.replace('"13.3"', '"13.1"'), "13.1; --nixpkgs REV"),
+        ({"cuda": "13.3"}, PYTHON, "has no CUDA 13.3: none;"),
+        ({"cuda": "13.3"}, "syntax error", UNREADABLE),
+        ({"cuda": "13.3"}, "python3.pythonVersion = 3;" + CUDA_13_3, UNREADABLE),
         ({"nixpkgs": NEW_PIN}, PYTHON, "has no CUDA 13.0: none;"),
         ({"nixpkgs": NEW_PIN}, PYTHON.replace("13", "14") + CUDA_13_0, "no Python 3.13: 3.14;"),
         ({"nixpkgs": NEW_PIN}, "syntax error", "is not known to have anything: nobody evaluated"),
@@ -150,11 +150,11 @@ def test_a_version_that_the_pin_does_not_have_is_refused(
 
 @needs_nix
 def test_a_version_is_found_by_an_evaluation_of_the_pin(nixpkgs: Path) -> None:
-    offer(nixpkgs, PIN, PYTHON + CUDA_13_2)
-    move = Moved(ONE, cuda="13.2")
+    offer(nixpkgs, PIN, PYTHON + CUDA_13_3)
+    move = Moved(ONE, cuda="13.3")
     assert move.release.cuda
-    assert move.release.cuda.package_set == "cudaPackages_13_2"
-    assert move.pin.cuda == {"cudaPackages_13_2": "13.2"}
+    assert move.release.cuda.package_set == "cudaPackages_13_3"
+    assert move.pin.cuda == {"cudaPackages_13_3": "13.3"}
 
 
 @needs_nix
@@ -393,7 +393,7 @@ IMPOSSIBLE = """
     --torch ../../x                 | allowed: a version such as 2.10.0
     --nixpkgs main                  | found "main"; allowed: 40 hex digits of a revision, key of a
     --cuda 12.8                     | GPUs of CUDA 12.8; this one needs CUDA 12.9 or newer
-    --torch 2.11.0 --release cuda13 | did you mean "cuda13_0"?
+    --torch 2.11.0 --release cuda13_ | did you mean "cuda13_0"?
     --torch 2.9.1 --as cuda12_8     | release "cuda12_8" exists already
     --torch 2.9.1 --as a.b          | found "a.b"; allowed: a-z, 0-9 and _
     --python 3                      | --python: found

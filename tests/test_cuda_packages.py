@@ -141,7 +141,6 @@ def test_b_packages_of_the_pin_make_the_same_build_under_another_name(
     regenerate(world)
     alone = world.build(WRAPPER, "--dry-run")  # nothing else stands for it
     assert f"build {WRAPPER} not built yet" in " ".join(alone.stdout.split())
-    assert f"{WRAPPER}: the same build as {PLAIN}" in unfolded(alone.stdout)
     rows = world.built(f"{PLAIN},{WRAPPER}")["by_id"]
     assert (rows[PLAIN]["outcome"], rows[WRAPPER]["action"]) == ("built", "skipped")
     assert rows[WRAPPER]["reason"].startswith(f"the same build as {PLAIN}, unless {VARIABLE}")
@@ -149,7 +148,7 @@ def test_b_packages_of_the_pin_make_the_same_build_under_another_name(
     assert f"same build as {PLAIN}" in unfolded(world.project.invoke("show", WRAPPER).stdout)
     assert "same build" not in world.project.invoke("show", PLAIN).stdout
     forced = world.build(WRAPPER, "--force", "--dry-run")
-    assert f"{WRAPPER}: the same build as {PLAIN}" in unfolded(forced.stdout)
+    assert f"build {WRAPPER} not built yet" in " ".join(forced.stdout.split())
     world.env |= other
     assert world.built(WRAPPER)["by_id"][WRAPPER]["outcome"] == "built"
 

@@ -183,7 +183,7 @@ def test_without_a_project_only_commands_about_a_machine_run(installed: Installe
     machine = ("--gpu", "RTX 5090", "--cpu", "zen4", "--driver", "580.95.05")
     choice = json.loads(installed.succeeds("recommend", "--json", *machine))["choice"]
     assert choice["now"][0]["build"]["who"] == "PyPI"
-    assert choice["build"]["variant"] == "cuda13_0/sm120-avx2"
+    assert choice["build"]["variant"] == "cuda13_2/sm120-avx2"
     assert installed.files() == {}
 
 
