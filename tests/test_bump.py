@@ -393,7 +393,7 @@ IMPOSSIBLE = """
     --torch ../../x                 | allowed: a version such as 2.10.0
     --nixpkgs main                  | found "main"; allowed: 40 hex digits of a revision, key of a
     --cuda 12.8                     | GPUs of CUDA 12.8; this one needs CUDA 12.9 or newer
-    --torch 2.11.0 --release cuda13_ | did you mean "cuda13_0"?
+    --torch 2.11.0 --release cuda130 | did you mean "cuda13_0"?
     --torch 2.9.1 --as cuda12_8     | release "cuda12_8" exists already
     --torch 2.9.1 --as a.b          | found "a.b"; allowed: a-z, 0-9 and _
     --python 3                      | --python: found
