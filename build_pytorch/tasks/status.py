@@ -14,9 +14,14 @@ from invoke.context import Context
 from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
+    from build_pytorch.base.console import Screen
     from build_pytorch.matrix.model import Matrix
     from build_pytorch.results.package_state import PackageState
 
+_FEW: Final = 12  #: packages that are listed each without being asked for
+_MOST: Final = 4  #: causes that are named
+_NEWS: Final = {"failed", "interrupted", "outdated"}
+"""States of packages that are named without being asked for, with what runs."""
 _COLOURS: Final = {"failed": "red", "published": "green", "tested": "green", "built": "green"}
 _NEXT: Final = {
     "failed": "invoke diagnose {}",
@@ -55,7 +60,7 @@ def status(c: Context, packages: str = "", page: str = "", json: bool = False) -
         _write_page(matrix, states, Path(page).absolute())
         screen.line(f"{page}: written")
     elif json:
-        rows = [
+        document = [
             {
                 "id": state.package.id,
                 "state": state.overall,
@@ -68,16 +73,42 @@ def status(c: Context, packages: str = "", page: str = "", json: bool = False) -
             }
             for state in states
         ]
-        document = {"totals": totals, "next": _next_command(states), "packages": rows}
-        print_json({**document, "skipped": history.skipped}, sys.stdout)
+        sums = {"totals": totals, "next": _next_command(states), "skipped": history.skipped}
+        print_json({**sums, "packages": document}, sys.stdout)
     else:
         counts = (f"{number} {state}" for state, number in totals.items())
         screen.fold(f"{len(states)} packages: ", ", ".join(counts))
-        lines = [(state.overall, state.package.id, _reason(state)) for state in states]
-        screen.plan(lines, _COLOURS, verbose=bool(packages))
+        if packages or len(states) <= _FEW:
+            rows = [(state.overall, state.package.id, _reason(state)) for state in states]
+            screen.plan(rows, _COLOURS, verbose=True)
+        else:
+            _print_news(screen, states)
         if history.skipped:
             screen.line(f"lines of {ledger.FILE} that cannot be read: {history.skipped}")
         screen.line(f"next: {_next_command(states)}")
+
+
+def _print_news(screen: Screen, states: Sequence[PackageState]) -> None:
+    """Print what runs and, by cause, what keeps packages from going on.
+
+    With the counts and the next command at most 15 lines.
+    """
+    from build_pytorch.base.console import WIDTH, counted, grouped, shortened, some, visible
+
+    if running := [it.package.id for it in states if it.overall == "building"]:
+        screen.line(shortened(f"  building    {len(running):>3}  {some(running)}", WIDTH))
+    if missing := [it.package.path for it in states if not it.digest]:
+        screen.line(f"{counted(len(missing), 'recipe')} missing or unreadable: {missing[0]}")
+    news = [it for it in states if it.overall in _NEWS and it.digest]
+    groups = grouped(((it.overall, _reason(it)), it.package.id) for it in news)
+    for (mark, reason), ids in list(groups.items())[:_MOST]:
+        head = f"  {mark:<11} {len(ids):>3}  "
+        said = shortened(visible(reason), WIDTH - len(head))
+        screen.line(screen.paint(head, _COLOURS.get(mark, "yellow")) + said)
+        screen.line(shortened(f"{'':{len(head)}}{some(ids)}", WIDTH))
+    if rest := list(groups.values())[_MOST:]:
+        number = sum(map(len, rest))
+        screen.line(f"  {number} more, of other causes: `invoke status --packages all`")
 
 
 def _reason(state: PackageState) -> str:
