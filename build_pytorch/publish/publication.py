@@ -7,6 +7,7 @@ in: its message is shown.
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -124,10 +125,14 @@ def _run_flox(
     argv += [] if package.platform == store.this_system() else ["--system", package.platform]
     argv.append(package.package)
     say(f"$ {' '.join(argv)}")
-    lines: list[bytes] = []
-    code = process.start(argv, cwd=root, take=lines.extend).finish().code
+    tail: deque[bytes] = deque(maxlen=_TAIL)  # what Flox prints is not kept as a whole
+
+    def take(lines: list[bytes]) -> None:
+        tail.extend(filter(bytes.strip, lines))
+
+    code = process.start(argv, cwd=root, take=take).finish().code
     if code:
-        for line in [line for line in lines if line.strip()][-_TAIL:]:
+        for line in tail:
             say(f"    {line.decode(errors='replace')}")
         say(f"{package.id}: exit code {code}")
         return Publication(variant=package.id, action="failed", reason=f"exit code {code}")
