@@ -324,7 +324,7 @@ def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(project: Project) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "count"), [("phases", 8), ("bump --as", 5), ("bump", 5)])
+@pytest.mark.parametrize(("command", "count"), [("phases", 24), ("bump --as", 5), ("bump", 5)])
 def test_a_killed_change_is_finished_by_the_same_command(command: str, count: int) -> None:
     """At a few points, drawn anew each time; no file is torn."""
     seed = time.time_ns() % (1 << 30)
