@@ -70,7 +70,7 @@ def check_libraries(target: Target, _figures: dict[str, Any]) -> Iterator[Inspec
 
 _Check = Callable[[Target, dict[str, Any]], Iterator[InspectionFinding]]
 _AGAIN: Final = "build the variant again from its recipe"
-_COMPILE_IN: Final = "compile it in, or name it with a reason in `without` of matrix.toml"
+_COMPILE_IN: Final = "look for it in the summary of CMake in the log, and for a rule against it"
 _CLOSURE: Final = "look at the overlays in the recipe, or raise closure_gib in matrix.toml"
 PARTS: Final[dict[str, tuple[_Check, str]]] = {
     "files": (check_libraries, _AGAIN),

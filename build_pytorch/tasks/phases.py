@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from invoke.context import Context
 
 from build_pytorch.tasks.command import command, load
-
-if TYPE_CHECKING:
-    pass
 
 _MOST_DIFFS = 3
 """Refused files whose diffs are printed; `-v` prints all."""
