@@ -39,7 +39,7 @@ _PLACE: Final = re.compile(r"^\S+?(?:[:(]\d+[):,\d]*)*: (?=(?:fatal |catastrophi
 @command
 def status(c: Context, packages: str = "", page: str = "", json: bool = False) -> None:
     """Show what failed, what runs, and what to do next."""
-    from build_pytorch.base.console import Screen, print_json
+    from build_pytorch.base.console import Screen, counted, print_json
     from build_pytorch.base.errors import NothingSelectedError
     from build_pytorch.results import ledger
     from build_pytorch.results.package_selection import chosen_states
@@ -77,7 +77,7 @@ def status(c: Context, packages: str = "", page: str = "", json: bool = False) -
         print_json({**sums, "packages": document}, sys.stdout)
     else:
         counts = (f"{number} {state}" for state, number in totals.items())
-        screen.fold(f"{len(states)} packages: ", ", ".join(counts))
+        screen.fold(f"{counted(len(states), 'package')}: ", ", ".join(counts))
         if packages or len(states) <= _FEW:
             rows = [(state.overall, state.package.id, _reason(state)) for state in states]
             screen.plan(rows, _COLOURS, verbose=True)
