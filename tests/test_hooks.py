@@ -156,7 +156,6 @@ def findings(matrix: Matrix, root: Path, *variants: str) -> list[str]:
 @pytest.mark.parametrize(
     ("old", "new", "variant"),
     [
-        (JOBS, f"{JOBS}\ncuda_host_flags = true", "sm90-avx2"),
         (JOBS, f'{JOBS}\ncache = "/var/x"', "sm90-avx2"),
         (JOBS, f"{JOBS}\nrequire_builder_feature = true", "cpu-avx512bf16"),
         ("-compress-mode=size", "-compress-mode=balance", "sm90-avx2"),

@@ -334,7 +334,6 @@ class Build(TomlTable, frozen=True, kw_only=True):
     disk: ft.Size  #: disk space in GiB for sources, objects and the result
     core_hours: ft.Hours  #: CPU core hours of one build
     magma_core_hours: ft.Hours = 0  #: CPU core hours of MAGMA and NCCL for a GPU architecture
-    cuda_host_flags: bool = False  #: compile the CPU code in .cu files with the flags of the ISA
     cache: ft.CacheFolder = ""  #: folder of a compiler cache that builds use where they see it
     require_builder_feature: bool = False  #: add builder_feature of the ISA to system_features
     closure_gib: ClosureBudget | None = None

@@ -318,9 +318,6 @@ def _environment(package: Package) -> dict[str, str]:
             return wanted
         if "cccl-shim" in variant.effects.fixes:
             wanted |= {name: f"-I/build/cccl-compat {wanted[name]}" for name in FLAGS}
-        if release.build.cuda_host_flags:
-            host = ",".join(variant.cpu.flags)
-            wanted["CUDAFLAGS"] = f"-Xcompiler={host} {wanted['CUDAFLAGS']}"
     return wanted
 
 
