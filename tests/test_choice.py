@@ -400,11 +400,12 @@ def test_what_runs_besides_uses_the_gpu_too_and_is_not_shown() -> None:
     assert not any(build.cuda for build in first("zen4 | | | ")[0].others)
 
 
-def test_lines_for_the_matrix_make_the_variant_that_it_lacks() -> None:
-    choice, _ = first("haswell | V100=7.0 | 535.183.01 | ")
-    assert choice.build.lines.startswith("[[release.cuda12_8.group]]")
+@pytest.mark.parametrize("row", ["haswell | V100=7.0 | 535.183.01 | ", "m2 | | | "])
+def test_lines_for_the_matrix_make_the_variant_that_it_lacks(row: str) -> None:
+    choice, _ = first(row)
+    assert choice.build.lines.startswith("[[release.cuda1")
     more = matrix_reader.parse(f"{WHOLE}\n{choice.build.lines}")
-    again = choose(more, machine_of("haswell | V100=7.0 | 535.183.01 | |")[0]).build
+    again = choose(more, machine_of(f"{row} |")[0]).build
     assert (again.variant, again.lines) == (choice.build.variant, "")
 
 
@@ -443,5 +444,6 @@ def test_what_does_not_run_is_named_with_the_reason() -> None:
 
 
 def test_gpus_of_other_vendors_are_named_with_what_to_do() -> None:
+    assert first("m2 | 8.9 | | ")[0].unused.endswith("aarch64-darwin uses GPUs of NVIDIA")
     machine = replace(machine_of("zen4 | | | |")[0], other_gpus=("AMD GPU 1002:744c",))
     assert choose(MATRIX, machine).unused.startswith("AMD GPU 1002:744c: ROCm and XPU are not")

@@ -46,6 +46,8 @@ def test_a_mistake_in_an_environment_is_found(
     path = tree.root / file
     path.write_text(edit(path.read_text()))
     assert [place for place, *_ in flox_environments.faults(MATRIX, Tree(tree.root))] == [file]
+    repaired = [change.path for change in flox_environments.plan(MATRIX, Tree(tree.root))]
+    assert repaired == [file] * ('systems = ["x86_64-linux"]' in path.read_text())
 
 
 @pytest.mark.parametrize("left", [{".flox/env.json", ROOT}, set()], ids=["clone", "own project"])

@@ -187,8 +187,9 @@ def test_a_cpu_has_the_flags_of_its_isa_and_of_the_lower_ones() -> None:
         ({"gpu": "RTX 4095", "cpu": "avx2"}, 'found "RTX 4095"; did you mean "rtx 4090"?'),
         ({"gpu": "6000", "cpu": "avx2"}, 'found "6000"; allowed: an NVIDIA GPU such as'),
         ({"gpu": "dgxspark", "cpu": "zen4"}, '; did you mean "dgx spark"?'),
-        ({"gpu": "DGX Spark", "cpu": "zen4"}, "exists on aarch64-linux only"),
-        ({"gpu": "GB10", "file": ZEN4}, "aarch64-linux only, and the machine is x86_64-linux"),
+        ({"gpu": "DGX Spark", "cpu": "zen4"}, "does not work on x86_64-linux"),
+        ({"gpu": "RTX 4090", "cpu": "M1"}, "does not work on aarch64-darwin"),
+        ({"gpu": "GB10", "file": ZEN4}, "does not work on x86_64-linux"),
         (
             {"gpu": "abacus", "cpu": "avx2"},
             "; allowed: an NVIDIA GPU such as 'RTX 4090', a compute",

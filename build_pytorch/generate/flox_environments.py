@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any, Literal
@@ -48,14 +49,20 @@ def _texts(folder: str, platforms: list[str]) -> dict[str, str]:
 
 
 def plan(matrix: Matrix, tree: Tree) -> Iterator[Change]:
-    """Plan the files of environments that are missing; not the one of a clone's root."""
+    """Plan missing files of environments, and missing platforms; not in a clone's root."""
     for folder, platforms in environments(matrix).items():
         if folder == "." and paths.is_clone(tree.root):
             continue
         for path, text in _texts(folder, platforms).items():
-            if tree.read(path) is None:
-                new = text.encode()
+            old, new = tree.read(path), text.encode()
+            if old is None:
                 yield Change(path=path, action=Action.CREATE, reason="missing", new=new)
+                continue
+            added = "".join(f', "{it}"' for it in platforms if it.encode() not in old)
+            new = re.sub(rb'(?m)^(systems = \[".*")\]$', rb"\1" + added.encode() + b"]", old)
+            if new != old:
+                reason = "a new platform"
+                yield Change(path=path, action=Action.REWRITE, reason=reason, old=old, new=new)
 
 
 def faults(matrix: Matrix, tree: Tree) -> Iterator[tuple[str, str, str]]:

@@ -183,6 +183,8 @@ def _why_unused(running: Verdicts, judged: Verdicts, machine: Machine) -> str:
         fitting = [it.build for it in judged if capability and it.build.fit(capability)]
         if any(gpu.index in it.gpus for it in running):
             why = "no build that runs has code for all GPUs"
+        elif not any(it.build.cuda for it in judged):
+            why = f"no PyTorch for {machine.platform} uses GPUs of NVIDIA"
         elif fitting:
             oldest = min(fitting, key=lambda build: numbers(needed_driver(build, gpu)))
             why = "; ".join(judge(oldest, alone).obstacles)

@@ -49,8 +49,9 @@ def described_machine(
     if driver:
         machine = _with_driver(machine, driver)
     for it in named:
-        if it.processor and not machine.platform.startswith("aarch64"):
-            what = f"exists on aarch64-linux only, and the machine is {machine.platform}"
+        is_arm = machine.platform.startswith("aarch64")
+        if machine.platform.endswith("-darwin") or (it.processor and not is_arm):
+            what = f"does not work on {machine.platform}"
             raise BuildPytorchError(f'--gpu: found "{visible(it.name[:_QUOTED])}", which {what}')
     if gpu:
         gpus = [
