@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from build_pytorch.base import digest
 from build_pytorch.matrix import known_hardware, matrix_reader
-from build_pytorch.matrix.compatibility import required_cpu_flags
 from build_pytorch.verify import check, verification
 
 pytestmark = pytest.mark.slow
@@ -80,11 +79,7 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
         }
         for name in draw(st.lists(WORDS, min_size=1, max_size=3, unique=True))
     }
-    for cpu in cpus.values():  # a CPU has all that the flags need
-        needed = required_cpu_flags(tuple(cpu["flags"]))
-        cpu["cpuinfo"] = list(dict.fromkeys([*cpu["cpuinfo"], *needed]))
-    by_flags = sorted(cpus, key=lambda name: len(set(cpus[name]["cpuinfo"])))
-    cpus = {name: {**cpu, "level": by_flags.index(name) + 91} for name, cpu in cpus.items()}
+    cpus = {name: {**cpu, "level": number} for number, (name, cpu) in enumerate(cpus.items(), 91)}
     groups = []
     for platform in PLATFORMS:
         isas = [name for name, cpu in cpus.items() if cpu["platform"] == platform]

@@ -452,14 +452,6 @@ def test_a_gpu_variant_with_mkl_says_so() -> None:
     assert (before.passthru["blasProvider"], after.passthru["blasProvider"]) == ("cublas", "mkl")
 
 
-def test_a_version_that_moved_with_the_old_hash_is_an_error() -> None:
-    before, mark, after = SHORT.partition("[release.cuda13_0.torch]")
-    torch, end, rest = after.partition("\n\n")
-    torch = torch.replace("2.10.0", "2.10.1")
-    text = before + mark + torch + end + rest
-    assert "the hash of pytorch/pytorch v2.10.0" in error_of(text)
-
-
 @needs_nix
 def test_compiler_flags_for_all_gpu_recipes_are_one_rule(tmp_path: Path) -> None:
     flags = '{ NVCC_APPEND_FLAGS = "-Xfatbin -compress-all", NIX_CXXFLAGS_COMPILE = "-O3" }'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final, Literal
 
 from build_pytorch.base.versions import numbers
@@ -17,29 +17,6 @@ TEGRA: Final = frozenset({"5.3", "6.2", "7.2", "8.7", "10.1", "11.0"})
 
 Source: NVIDIA, "CUDA GPU Compute Capability", legacy and Jetson tables; checked 2026-11.
 """
-_ARCHITECTURES: Final = {
-    "x86-64-v3": "avx2 bmi2 f16c fma",
-    "x86-64-v4": "avx2 fma avx512f avx512bw avx512cd avx512dq avx512vl",
-    "armv9-a": "sve sve2",
-}
-_EXTENSIONS: Final = {
-    "bmi": "bmi1",
-    "lzcnt": "abm",
-    "sse4.1": "sse4_1",
-    "sse4.2": "sse4_2",
-    **{f"avx512{it}": f"avx512_{it}" for it in ("vnni", "bf16", "fp16", "bitalg", "vbmi2")},
-    "avx512vpopcntdq": "avx512_vpopcntdq",
-    "avxvnni": "avx_vnni",
-    **{f"amx-{it}": f"amx_{it}" for it in ("tile", "bf16", "int8")},
-    "fp16": "fphp asimdhp",
-    "dotprod": "asimddp",
-    "sve2": "sve sve2",
-}
-"""Extensions that Linux spells in another way than gcc, x86 and ARM, and those of architectures.
-
-Source: gcc manual, x86 and AArch64 options; Linux, arch/x86/kernel/cpu and elf_hwcaps (2026-11).
-"""
-_SAME: Final = re.compile("avx|avx2|fma|f16c|bmi2|avx512[a-z]+|sve|bf16|i8mm")
 
 
 def sm_code(capability: str) -> str:
@@ -111,21 +88,6 @@ def cuda_window(gpu: GpuArchitecture) -> str:
 def missing_cpu_flags(cpu: CpuIsa, available_flags: Collection[str]) -> tuple[str, ...]:
     """Return the flags of /proc/cpuinfo that an ISA requires and a CPU does not have."""
     return tuple(flag for flag in cpu.cpuinfo if flag not in available_flags)
-
-
-def required_cpu_flags(flags: Iterable[str]) -> list[str]:
-    """Return the flags of /proc/cpuinfo that machine flags such as -mavx512bf16 need, each once.
-
-    Flags that need none, such as -mtune and -mno-avx2, and unknown ones count as none.
-    """
-    found: dict[str, None] = {}
-    for flag in flags:
-        architecture, *extensions = flag.removeprefix("-m").removeprefix("arch=").split("+")
-        needed = _ARCHITECTURES.get(architecture, "")
-        for name in extensions if flag.startswith("-march=") else [architecture]:
-            needed += " " + (_EXTENSIONS.get(name) or name * bool(_SAME.fullmatch(name)))
-        found |= dict.fromkeys(needed.split())
-    return list(found)
 
 
 def _parts(capability: str) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import digits, minor_version, order
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.available import driver_of
-from build_pytorch.matrix.compatibility import compiles, cuda_window, required_cpu_flags
+from build_pytorch.matrix.compatibility import compiles, cuda_window
 from build_pytorch.matrix.field_types import Fault, Trail, listed, quoted, wrong
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.tables import (
@@ -131,24 +131,12 @@ def contradictions(spec: MatrixFile) -> Iterator[Fault]:
 
 
 def _gpu(key: str, gpu: GpuArchitecture) -> Iterator[Row]:
-    """The key has the digits of the capability; the facts fit those that are known."""
-    own = gpu.capability
+    """The key has the digits of the capability."""
     yield "capability", key != f"sm{gpu.code}", f"the same digits with a dot as {key}"
-    known = known_hardware.of_capability(own) or gpu
-    for field in ("first_cuda", "driver"):
-        least, value = getattr(known, field), getattr(gpu, field)
-        is_older = bool(least and value and order(value) < order(least))
-        yield field, is_older, f"{least} or newer, as {own} needs"
-    last = known.last_cuda
-    is_newer = last is not None and order(gpu.last_cuda or "99") > order(last)
-    yield "last_cuda", is_newer, f"{last} or older for {own}"
 
 
 def _cpu(spec: MatrixFile, key: str, cpu: CpuIsa) -> Iterator[Row]:
-    """The flags of /proc/cpuinfo cover those of the compiler, and levels order the ISAs."""
-    missing = [flag for flag in required_cpu_flags(cpu.flags) if flag not in cpu.cpuinfo]
-    allowed = f"also {', '.join(missing)}: its flags need them, or a CPU stops (SIGILL)"
-    yield "cpuinfo", bool(missing), allowed
+    """Levels order the ISAs, and an alias is of one that is none."""
     if cpu.same_as:
         allowed = "only with `evidence`: `invoke compare A --against B` prints it"
         yield "same_as", not cpu.evidence, allowed
@@ -161,9 +149,6 @@ def _cpu(spec: MatrixFile, key: str, cpu: CpuIsa) -> Iterator[Row]:
         if other != key and less.platform == cpu.platform:
             is_same = less.level == cpu.level and keys.index(other) < keys.index(key)
             yield "level", is_same, f"another level than {other}"
-            is_lower = set(less.cpuinfo) < set(cpu.cpuinfo) and less.level > cpu.level
-            allowed = f"more than {less.level}, the level of {other}, which runs where this does"
-            yield "level", is_lower, allowed
 
 
 def _release(release: Release, pin: Pin) -> Iterator[Row]:
@@ -281,21 +266,19 @@ def unknown_pins(spec: MatrixFile) -> Iterator[Fault]:
 
 
 def shared_hashes(spec: MatrixFile) -> Iterator[Fault]:
-    """Yield hashes that are fake, of another repository or of another revision.
+    """Yield hashes that are fake, or of another source.
 
     One whose revision did not follow is left to verification, and to `invoke prefetch`.
     """
-    of = {known.hash: (known.repository, known.rev) for known in known_hardware.load().source}
+    of: dict[str, tuple[str, str]] = {}
     for source in spec.sources():
         if source.hash == FAKE:
             yield source.trail, wrong("a fake hash", "the hash of the source, or an empty text")
-        fetched = (source.origin.address, source.origin.revision)
-        address, revision = of.setdefault(source.hash, fetched)
         # A fork has the name of its repository.
-        names = {each.rpartition("/")[2] for each in (address, fetched[0])}
-        is_same = len(names) == 1 and revision == source.origin.revision
-        if source.hash and source.recorded == source.origin.revision and not is_same:
-            found = f"{quoted(source.hash)}, the hash of {address} {revision}"
+        fetched = (source.origin.address.rpartition("/")[2], source.origin.revision)
+        other = of.setdefault(source.hash, fetched)
+        if source.hash and source.recorded == source.origin.revision and other != fetched:
+            found = f"{quoted(source.hash)}, the hash of {' '.join(other)}"
             yield source.trail, wrong(found, "a hash of its own; `invoke prefetch` takes it")
 
 

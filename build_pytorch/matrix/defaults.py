@@ -24,13 +24,6 @@ OF_PRODUCTS: Final = frozenset({"names", "arm_only"})
 _NOT_INHERITED: Final = frozenset({"like", "notes", "cleanup"})
 _OF_GITHUB: Final = {"owner", "repo", "rev", "submodules", "hash", "hash_of", "patches"}
 """Keys of a source that a package of the pin does not have."""
-_SHOWN: Final = {
-    "gpu": ("capability", "first_cuda", "last_cuda", "driver", "family", "hosts"),
-    "cpu": ("platform", "flags", "cpuinfo"),
-    "pin": ("rev", "torch", "python"),
-    "rule": ("reason",),
-    "patch": ("url",),
-}
 
 
 class _Row(Struct):
@@ -151,43 +144,3 @@ def _pin(key: str, own: Table) -> Table:
     if own.get("facts"):
         return {n: it for n, it in facts.items() if n not in {"has", "unconfirmed"}} | own
     return facts | own | {"cuda": facts.get("cuda", {}) | own.get("cuda", {})}
-
-
-class KnownRow(Struct, frozen=True, kw_only=True):
-    """A row that every matrix has, or that one adds, and where its values are from."""
-
-    kind: str  #: gpu, cpu, pin, rule or patch
-    key: str
-    value: str  #: the row in words
-    source: str  #: where the known values are from, with a date; empty for a row of matrix.toml
-    replaced: tuple[str, ...]  #: keys whose value is that of matrix.toml; all of an added row
-
-
-def rows(own: Table) -> Iterator[KnownRow]:
-    """Yield the known rows and those of a matrix, whose tables `own` are as it writes them."""
-    merged = with_known({"pin": {}, **own})
-    for kind, shown in _SHOWN.items():
-        known, changed = _by_key(load().raw[kind]), _by_key(own.get(kind, {}))
-        for key, row in (known | _by_key(merged[kind])).items():
-            base = known.get(key, {})
-            facts = [base[name] for name in ("source", "checked") if name in base]
-            values = {name: _words(row[name]) for name in shown if row.get(name)}
-            yield KnownRow(
-                kind=kind,
-                key=key,
-                value=", ".join(f"{name} {value}" for name, value in values.items()),
-                source=", checked ".join(facts),
-                replaced=tuple(k for k, it in changed.get(key, {}).items() if base.get(k) != it),
-            )
-
-
-def _by_key(table: Any) -> Table:  # noqa: ANN401 - any value of TOML
-    """Return rows by their keys; rules by their ids."""
-    return {rule["id"]: rule for rule in table} if isinstance(table, list) else dict(table)
-
-
-def _words(value: Any) -> str:  # noqa: ANN401 - any value of TOML
-    """Return a value of a row in words."""
-    if isinstance(value, dict):
-        value = dict.fromkeys(each for values in value.values() for each in values)
-    return value if isinstance(value, str) else " ".join(map(str, value))

@@ -15,7 +15,7 @@ from build_pytorch.base.versions import in_range, numbers
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Patch, Pin, Rule, TomlTable
 
-_KINDS: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch", "source")
+_KINDS: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch")
 _REPOSITORIES: Final = {"torch": "pytorch/pytorch", "triton": "triton-lang/triton"}
 _FILLER: Final = re.compile(
     r"\((r|tm)\)|\b(nvidia|geforce|tesla|grid|intel|amd|arm|core|cpu|processor|\d+th gen)\b"
@@ -49,16 +49,6 @@ class KnownCuda(msgspec.Struct, frozen=True, kw_only=True):
 
     driver: ft.DriverVersion
     bundled: ft.DriverVersion | None = None
-    source: ft.Text
-    checked: ft.Date
-
-
-class KnownSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A source tree whose hash is known."""
-
-    repository: str
-    rev: ft.Rev
-    hash: ft.NoSri
     source: ft.Text
     checked: ft.Date
 
@@ -102,7 +92,6 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     pin: dict[ft.Key, Pin]
     rule: tuple[Rule, ...]
     patch: dict[ft.Key, Patch]
-    source: tuple[KnownSource, ...]
     companion: dict[str, KnownCompanion]  #: what may be a companion, by the name in nixpkgs
     versions: dict[str, KnownVersions]
     raw: dict[str, Any] = {}  #: the tables as they are written
