@@ -32,8 +32,8 @@ def metadata(torch: str, platform: str, python: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="metadata-") as folder:
         argv = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps"]
         argv += ["--report", "-", "--target", folder, "--only-binary", ":all:", *tags]
-        done = process.capture([*argv, "--python-version", python, f"torch=={torch}"])
-    found: dict[str, Any] = foreign_json.decode(done.stdout)["install"][0]["metadata"]
+        printed = process.output_of([*argv, "--python-version", python, f"torch=={torch}"])
+    found: dict[str, Any] = foreign_json.decode(printed)["install"][0]["metadata"]
     return found
 
 
@@ -56,7 +56,7 @@ def differences(build: AvailableBuild) -> Iterator[str]:
 def newer_version() -> str:
     """Return a version of PyTorch on PyPI that no row has, or an empty text."""
     argv = [sys.executable, "-m", "pip", "index", "versions", "torch"]
-    found = re.search(r"^torch \(([0-9.]+)\)", process.capture(argv).stdout, re.MULTILINE)
+    found = re.search(r"^torch \(([0-9.]+)\)", process.output_of(argv), re.MULTILINE)
     known = max((it.version for it in available_builds() if it.index == ""), key=order)
     return found[1] if found and order(found[1]) > order(known) else ""
 

@@ -37,7 +37,7 @@ _ROW: Final = r"(?m)^\| *`([0-9.]+)` *\| *`(>=)?([0-9.]+)` *\|"
 def versions_of(package: str, oldest: str) -> list[str]:
     """Return the final versions of a package from one on, the oldest first. Raises ToolError."""
     # pip 23 has no --json here; the line is the same in pip 26.
-    said = process.capture([*_PIP, "index", "versions", package, *_WHEEL]).stdout
+    said = process.output_of([*_PIP, "index", "versions", package, *_WHEEL])
     listed = re.search("(?m)^Available versions: (.*)$", said)
     found = (v for v in (listed[1].split(", ") if listed else ()) if re.fullmatch("[0-9.]+", v))
     return sorted((v for v in found if numbers(v) >= numbers(oldest)), key=order)
@@ -48,7 +48,7 @@ def metadata_of(package: str, version: str) -> dict[str, Any]:
     argv = [*_PIP, "install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet"]
     argv += ["--target", "."]  # pip 23 wants it for another platform; nothing is written
     argv += [*_WHEEL, *(word for name in _PLATFORMS for word in ("--platform", name))]
-    report = process.capture([*argv, "--report", "-", f"{package}=={version}"]).stdout
+    report = process.output_of([*argv, "--report", "-", f"{package}=={version}"])
     (installed,) = json.loads(report)["install"]
     return dict(installed["metadata"])
 

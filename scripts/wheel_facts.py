@@ -53,7 +53,7 @@ def read_wheel(torch: str, platform: str) -> dict[str, Any]:
         tags = [word for tag in _TAGS for word in ("--platform", f"{tag}_{PLATFORMS[platform]}")]
         argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", name]
         argv += ["--only-binary", ":all:", "--python-version", _PYTHON, *tags, f"torch=={torch}"]
-        process.capture(argv)
+        process.output_of(argv)
         wheel = next(folder.glob("*.whl"))
         with wheel.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -27,7 +27,7 @@ def run(root: Path, *argv: str, none: int = 0) -> str:
     if top(root) is None:
         raise ToolError(f"{root}: not a Git checkout")
     argv = ("git", "--no-pager", *argv)
-    done = process.capture(argv, cwd=root, env=_ENVIRONMENT, check=False)
+    done = process.run(argv, cwd=root, env=_ENVIRONMENT)
     if done.code not in {0, none}:
         reason = shortened(" ".join(done.stderr.split()), 500)  # with what Git says to do
         raise ToolError(f"Git refuses {root}: {reason.removeprefix('fatal: ')}")
@@ -47,4 +47,4 @@ def extract(root: Path, name: str, folder: Path) -> None:
         raise ToolError(f'"{name}": not a commit, branch or tag of {root}')
     archive = f"{folder}/.archive.tar"
     run(root, "archive", f"--output={archive}", found.strip())
-    process.capture(["tar", "-xf", archive, "--no-same-owner", "-C", str(folder)])
+    process.output_of(["tar", "-xf", archive, "--no-same-owner", "-C", str(folder)])

@@ -1,9 +1,9 @@
 """What a torch is: a stand-alone script for Python 3.8 on, which needs nothing beside it.
 
-    python installed_torch.py        or        python - < installed_torch.py
+    python installed_torch.py        or        python -c "$(cat installed_torch.py)"
 
 It prints a line of JSON before it imports torch and one after that: the import may end the process.
-`python -` finds the modules that the user's own programs find. doctor and comparisons read both
+`python -c` finds the modules that the user's own programs find. doctor and comparisons read both
 lines, smoke tests take `imported`.
 """
 

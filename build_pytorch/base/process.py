@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 import os
 import re
+import selectors
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,7 @@ import psutil
 from msgspec import Struct
 
 from build_pytorch.base.console import visible
-from build_pytorch.base.errors import ENDINGS, ToolError
+from build_pytorch.base.errors import ToolError
 from build_pytorch.base.files import LARGEST_LOG
 
 INSTALL: Final = {
@@ -39,8 +40,8 @@ INSTALL: Final = {
 Environment = Mapping[str, str | None] | None
 """Variables added to those of this process; None removes a variable."""
 
-Take = Callable[[list[bytes]], object]
-"""Takes lines of an output, in a thread of the program."""
+Take = Callable[[list[bytes]], int | None]
+"""Takes lines of an output, often none, and returns the signal that the program gets, if any."""
 
 which: Final = shutil.which
 
@@ -50,8 +51,9 @@ _END_WITH_PARENT: Final = (  # prctl(2)
     if sys.platform == "linux"
     else None
 )
-_LARGEST_OUTPUT: Final = 32 << 20  #: bytes of stdout or stderr that are kept in memory
+_LARGEST_OUTPUT: Final = 32 << 20  #: bytes of stdout and stderr that are kept in memory
 _LONGEST_LINE: Final = 1 << 20  #: bytes without a line break that are passed on as a line
+_TICK: Final = 0.1  #: seconds without output until the program is looked at again
 _GRACE: Final = 3.0  #: seconds to read on after the end of a program, if others hold its output
 _TOKEN: Final = re.compile(rb"(TOKEN|SECRET|PASSWORD|PASSWD|_KEY|_PAT)S?$", re.IGNORECASE)
 """Names of environment variables whose values no log gets."""
@@ -77,178 +79,137 @@ class ProcessResult(Struct, frozen=True):
         return (self.tail.splitlines() or ["no error output"])[-1]
 
 
-class Running:
-    """A program that was started; `finish` waits for its end."""
-
-    def __init__(self, process: subprocess.Popen[bytes], name: str, take: Take | None) -> None:
-        self._process = process
-        self._name = name
-        self._output = {"stdout": bytearray(), "stderr": bytearray()}
-        self._flood = ""
-        self._error: Exception | None = None
-        read, names = (self._pass_on, [take]) if take else (self._keep, self._output)
-        self._readers = [threading.Thread(target=read, args=[name], daemon=True) for name in names]
-        _live.add(self)
-        for reader in self._readers:
-            reader.start()
-
-    def _chunks(self, name: str, limit: int) -> Iterator[bytes]:
-        """Yield what the program writes; kill it at more bytes than the limit."""
-        with getattr(self._process, name) as stream:
-            total = 0
-            while data := os.read(stream.fileno(), 1 << 16):
-                total += len(data)
-                if total > limit:
-                    self._flood = f"stopped, as it wrote more than {limit >> 20} MiB"
-                    self.send(signal.SIGKILL)
-                    return
-                yield data
-
-    def _keep(self, name: str) -> None:
-        for data in self._chunks(name, _LARGEST_OUTPUT):
-            self._output[name] += data
-
-    def _pass_on(self, take: Take) -> None:
-        rest = b""
-        try:
-            for data in self._chunks("stdout", LARGEST_LOG):
-                rest += data
-                end = rest.rfind(b"\n") + 1 or (len(rest) > _LONGEST_LINE and len(rest))
-                if end:
-                    take(_without_tokens(rest[:end].removesuffix(b"\n")).split(b"\n"))
-                    rest = rest[end:]
-            if last := _without_tokens(rest) or self._flood.encode():
-                take([last])
-        except Exception as error:  # noqa: BLE001 - `finish` raises it
-            self._error = error
-            self.kill()
-
-    def finish(self, timeout: float | None = None) -> ProcessResult:
-        """Wait for the end of the program; kill it after `timeout` seconds.
-
-        Raises what `take` raised. On an exception, such as Ctrl-C, `kill_all` ends the program.
-        """
-        if expired := self.is_running(timeout):
-            self.kill()
-        self.send(signal.SIGTERM)  # to what it left in its group
-        for reader in self._readers:
-            reader.join(_GRACE)
-        self.send(signal.SIGKILL)
-        _live.discard(self)
-        if self._error:
-            raise self._error
-        stderr = self.said()
-        if self._flood:
-            stderr += f"\n{self._name}: {self._flood}"
-        stdout = self._output["stdout"].decode(errors="replace")
-        return ProcessResult(self._process.returncode, stdout, stderr, expired)
-
-    def is_running(self, seconds: float | None) -> bool:
-        """Wait at most so many seconds for the end, and return whether the program still runs."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
-        return self._process.returncode is None
-
-    def said(self) -> str:
-        """Return the text on stderr so far."""
-        return self._output["stderr"].decode(errors="replace")
-
-    def send(self, number: int) -> None:
-        """Send a signal to the program's group."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
-
-    def kill(self) -> None:
-        """Kill the program and all its descendants, also those in other process groups."""
-        family: list[psutil.Process] = []
-        if self._process.returncode is None:
-            with contextlib.suppress(psutil.Error):
-                family = psutil.Process(self._process.pid).children(recursive=True)
-        self.send(signal.SIGKILL)
-        for member in family:
-            with contextlib.suppress(psutil.Error):
-                member.kill()
-        self.is_running(_GRACE)
-
-
-_live: Final[set[Running]] = set()
-"""Programs that were started and not waited for yet."""
-
-
-def kill_all() -> None:
-    """Kill every program that still runs, so that none runs after this process ends."""
-    while _live:
-        _live.pop().kill()
-
-
-def start(
+def run(
     argv: Sequence[str],
     *,
     cwd: Path | None = None,
     env: Environment = None,
-    stdin: str = "",
+    seconds: float = math.inf,
     take: Take | None = None,
-) -> Running:
-    """Start a program without waiting, with `env` added to our environment. Raises ToolError.
+) -> ProcessResult:
+    """Run a program to its end, or kill it after so many seconds.
 
     Its output is kept in memory. With `take`, stdout and stderr are one output, whose lines are
-    passed on as they come, with `***` for the values of variables that are named like a token; and
-    on Linux the program gets SIGTERM when this process dies.
+    passed on as they come, with `***` for the values of variables that are named like a token;
+    `take` is called without a line as well, ten times in a second. On Linux the program gets
+    SIGTERM when this process dies. Raises ToolError if it is missing.
     """
-    english = {**os.environ, "LC_ALL": "C", **(env or {})}
-    with tempfile.TemporaryFile() as source, _signals_deferred(() if take else ENDINGS):
-        source.write(stdin.encode(errors="surrogateescape"))
-        source.seek(0)
+    end, expired = time.monotonic() + seconds, False
+    with _started(argv, cwd, env, subprocess.STDOUT if take else subprocess.PIPE) as process:
+        output = _Output(process, take)
         try:
-            process = subprocess.Popen(
-                argv,
-                cwd=cwd,
-                env={name: value for name, value in english.items() if value is not None},
-                stdin=source,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT if take else subprocess.PIPE,
-                start_new_session=True,
-                preexec_fn=_END_WITH_PARENT if take else None,  # noqa: PLW1509 - it calls C
-            )
-        except FileNotFoundError:
-            hint = INSTALL.get(argv[0].partition("-")[0], "put it on PATH")
-            raise ToolError(f"{argv[0]}: not found; {hint}") from None
-        except OSError as error:
-            raise ToolError(f"{argv[0]}: cannot be run: {error.strerror}") from None
-        return Running(process, argv[0], take)
+            while process.poll() is None:
+                output.read()
+                if time.monotonic() > end:
+                    expired = True
+                    _send(process, signal.SIGKILL)
+            _send(process, signal.SIGTERM)  # to what it left in its group
+            end = time.monotonic() + _GRACE
+            while output.pipes.get_map() and time.monotonic() < end:
+                output.read()
+        finally:
+            _send(process, signal.SIGKILL)
+    output.close(argv[0])
+    stdout, stderr = (output.kept[it].decode(errors="replace") for it in (0, -1))
+    return ProcessResult(process.returncode, stdout, stderr, expired)
 
 
-@contextlib.contextmanager
-def _signals_deferred(numbers: Iterable[int]) -> Iterator[None]:
-    """Defer signals, so that `kill_all` finds a program that was just started.
-
-    One that is ignored stays so: the program inherits that.
-    """
-    arrived: list[int] = []
-    is_main = threading.current_thread() is threading.main_thread()
-    handlers = {
-        number: signal.signal(number, lambda number, _: arrived.append(number))
-        for number in (numbers if is_main else ())
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for number in arrived:
-            signal.raise_signal(number)
-
-
-def capture(
-    argv: Sequence[str], *, cwd: Path | None = None, env: Environment = None, check: bool = True
-) -> ProcessResult:
-    """Run a program. Raises ToolError if it is missing, or if it fails and `check` is set."""
-    result = start(argv, cwd=cwd, env=env).finish()
-    if check and result.code:
+def output_of(argv: Sequence[str]) -> str:
+    """Run a program and return its stdout. Raises ToolError if it is missing or fails."""
+    result = run(argv)
+    if result.code:
         said = textwrap.indent(result.tail, "  ")
         raise ToolError(f"{shlex.join(argv)}: exit code {result.code}\n{said}".rstrip())
-    return result
+    return result.stdout
+
+
+def _started(
+    argv: Sequence[str], cwd: Path | None, env: Environment, stderr: int
+) -> subprocess.Popen[bytes]:
+    english = {**os.environ, "LC_ALL": "C", **(env or {})}
+    try:
+        return subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env={name: value for name, value in english.items() if value is not None},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+            preexec_fn=_END_WITH_PARENT,  # noqa: PLW1509 - it calls C
+        )
+    except FileNotFoundError:
+        hint = INSTALL.get(argv[0].partition("-")[0], "put it on PATH")
+        raise ToolError(f"{argv[0]}: not found; {hint}") from None
+    except OSError as error:
+        raise ToolError(f"{argv[0]}: cannot be run: {error.strerror}") from None
+
+
+class _Output:
+    """What a program writes: stdout and stderr are kept, or lines of both are passed on."""
+
+    def __init__(self, process: subprocess.Popen[bytes], take: Take | None) -> None:
+        self.pipes = selectors.PollSelector()
+        self.kept: list[bytearray] = []
+        self._process, self._take = process, take
+        self._limit = LARGEST_LOG if take else _LARGEST_OUTPUT
+        self._size = 0
+        for pipe in filter(None, (process.stdout, process.stderr)):
+            self.kept.append(bytearray())
+            self.pipes.register(pipe, selectors.EVENT_READ, self.kept[-1])
+
+    def read(self) -> None:
+        """Read once, or wait a moment if there is nothing; kill what writes without end."""
+        if not self.pipes.get_map():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_TICK)
+        for key, _ in self.pipes.select(_TICK) if self.pipes.get_map() else ():
+            data = os.read(key.fd, 1 << 16)
+            self._size += len(data)
+            if not data:
+                self.pipes.unregister(key.fileobj)
+            elif self._size <= self._limit:
+                key.data.extend(data)
+            else:
+                _send(self._process, signal.SIGKILL)
+        self._pass_on()
+
+    def close(self, name: str) -> None:
+        """Pass on or keep the end of the output."""
+        if self._size > self._limit:
+            flood = f"\n{name}: stopped, as it wrote more than {self._limit >> 20} MiB"
+            self.kept[-1].extend(flood.encode())
+        self._pass_on(is_end=True)
+
+    def _pass_on(self, *, is_end: bool = False) -> None:
+        if not self._take:
+            return
+        rest = self.kept[0]
+        end = rest.rfind(b"\n") + 1
+        if is_end or (len(rest) > _LONGEST_LINE and not end):
+            end = len(rest)
+        lines = _without_tokens(bytes(rest[:end]).removesuffix(b"\n")).split(b"\n") if end else []
+        del rest[:end]
+        if number := self._take(lines):
+            _send(self._process, number)
+
+
+def _send(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to a program's group; SIGKILL also to what it started in other groups."""
+    if number == signal.SIGKILL and process.poll() is None:
+        kill_started(process.pid)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def kill_started(by: int | None = None) -> None:
+    """Kill a process and all that it has started; by default what this one has started."""
+    with contextlib.suppress(psutil.Error):
+        program = psutil.Process(by)
+        family = program.children(recursive=True)
+        for member in [program, *family] if by else family:  # parents come before children
+            with contextlib.suppress(psutil.Error):
+                member.kill()
 
 
 def _without_tokens(output: bytes) -> bytes:

@@ -31,7 +31,6 @@ _PATIENCE: Final = 60.0
 Nix deletes the folder of the build first: the sources of PyTorch took 45 s on a busy machine. A Nix
 that is killed leaves the folder.
 """
-_TICK: Final = 0.1  #: seconds between two looks whether the program has to be ended
 _NUMBERS: Final = itertools.count(1)  #: of the attempts of this process
 _KEPT: Final = "\t"  #: control characters of a build's output that its log keeps
 _KILLED: Final = (137, -9)  #: exit codes of a program that was killed: of shells, of Python
@@ -85,6 +84,8 @@ class BuildAttempt:
         self.is_stopped = self.is_killed = False
         self._root = root
         self._started = time.monotonic()
+        self._signals = iter((signal.SIGINT, signal.SIGTERM))
+        self._next_signal = 0.0
         with files.write_errors(root / self.log):
             self._file = files.open_below(root, self.log, "xb")
 
@@ -96,18 +97,9 @@ class BuildAttempt:
     def run(self) -> int:
         """Run the program to its end and return the exit code. Raises ToolError."""
         argv, env = self.command
-        numbers, due = [signal.SIGINT, signal.SIGTERM], 0.0
         try:
             self._write([f"$ {shlex.join(argv)}"])
-            program = process.start(argv, cwd=self._root, env=env, take=self._take)
-            while program.is_running(_TICK):
-                is_due = self.is_stopped and time.monotonic() >= due
-                if self.is_killed or (is_due and not numbers):
-                    program.kill()
-                elif is_due:
-                    program.send(numbers.pop(0))
-                    due = time.monotonic() + _PATIENCE
-            return program.finish().code
+            return process.run(argv, cwd=self._root, env=env, take=self._take).code
         finally:
             self.close()
 
@@ -116,10 +108,16 @@ class BuildAttempt:
         with contextlib.suppress(OSError):
             self._file.close()
 
-    def _take(self, lines: Sequence[bytes]) -> None:
-        """Read lines of the program, in a thread of it."""
+    def _take(self, lines: Sequence[bytes]) -> int:
+        """Read lines of the program, and return the signal that it gets now, or 0."""
         self._write([text for raw in lines for text in self.reader.read(raw)])
         self.is_stopped |= self.reader.stop is not None
+        if self.is_killed:
+            return signal.SIGKILL
+        if not self.is_stopped or time.monotonic() < self._next_signal:
+            return 0
+        self._next_signal = time.monotonic() + _PATIENCE
+        return next(self._signals, signal.SIGKILL)
 
     def _write(self, lines: Sequence[str]) -> None:
         """Add lines to the log, unless a write has failed; escapes are shown."""

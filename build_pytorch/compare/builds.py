@@ -134,7 +134,7 @@ def wheel(root: Path, name: str, python: str, say: Say) -> ComparedBuild:
                 [base, "-m", "venv", "--clear", str(folder)],
                 [*pip, f"torch=={name[6:]}", *index],
             ):
-                result = process.start(argv).finish()
+                result = process.run(argv)
                 if result.code:
                     said = (result.stderr or result.stdout or "no output").strip().splitlines()
                     raise ToolError(f"{name}: cannot be installed: {said[-1]}")
@@ -151,8 +151,9 @@ def answer_of(
     Raises BuildPytorchError with the reason if it fails.
     """
     env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONDONTWRITEBYTECODE": "1", **env}
-    started = process.start([str(build.python), *argv], env={**build.env, **env})
-    result, document = started.finish(_SECONDS), dict[str, Any]()
+    argv = [str(build.python), *argv]
+    result = process.run(argv, env={**build.env, **env}, seconds=_SECONDS)
+    document: dict[str, Any] = {}
     problem = f"Python {ending(result.code)}: {result.last_line}" * bool(result.code)
     if result.expired:
         problem = f"no answer after {_SECONDS:g} s"

@@ -64,7 +64,7 @@ def ask(python: str) -> tuple[str, InstalledTorch]:
     path = str(Path(found).absolute())
     text = files.read_named(Path(installed_torch.__file__)).decode()
     with waiting(f"importing the torch of {path}"):
-        ran = process.start([path, "-"], stdin=text).finish(_SECONDS)
+        ran = process.run([path, "-c", text], seconds=_SECONDS)
     why = f"code {ran.code}, {ran.last_line[:400]}"
     why = f"no answer after {_SECONDS:g} s" if ran.expired else why
     first, _, second = ran.stdout.partition("\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -100,7 +101,7 @@ def evaluate(
     rest, share, errors = list(recipes), True, 0
     while rest:
         given = f"{arguments} {_items(rest, share=share)}"
-        run = _run(given, f"{title}: {{}} of {len(recipes)}", len(results), is_offline=is_offline)
+        run = _run(given, f"{title}: {len(rest)}", is_offline=is_offline)
         results |= printed(run.stderr)
         rest = [recipe for recipe in rest if recipe.id not in results]
         if run.code == 0 or not rest:
@@ -123,8 +124,8 @@ def evaluate(
     return results
 
 
-def _run(arguments: str, title: str, before: int, *, is_offline: bool) -> process.ProcessResult:
-    """Run evaluate.nix. `title` has a place for the number of recipes that are done."""
+def _run(arguments: str, title: str, *, is_offline: bool) -> process.ProcessResult:
+    """Run evaluate.nix."""
     argv = [_PROGRAM, "--eval", "--strict", "--json"]
     env = None
     if is_offline:
@@ -132,13 +133,13 @@ def _run(arguments: str, title: str, before: int, *, is_offline: bool) -> proces
         argv += ["--store", "dummy://"]
         env = {"GC_MAXIMUM_HEAP_SIZE": _MAXIMUM_HEAP}
     code = f"import (/. + {quoting.literal(str(_FUNCTION))}) {{ {arguments} }}"
-    running = process.start([*argv, "-"], stdin=code, env=env)
-    if is_offline:
-        return running.finish(SECONDS)
-    with waiting(title.format(before)) as line:
-        while running.is_running(0.5):
-            line.update(title.format(before + running.said().count("trace: facts ")))
-    run = running.finish()
+    with tempfile.NamedTemporaryFile(suffix=".nix") as file:
+        file.write(code.encode(errors="surrogateescape"))
+        file.flush()
+        if is_offline:
+            return process.run([*argv, file.name], env=env, seconds=SECONDS)
+        with waiting(title):
+            run = process.run([*argv, file.name])
     if run.code and _NO_NETWORK.search(run.stderr):
         raise UnreachablePinError(
             "the pinned nixpkgs cannot be downloaded and is not in the store; run this with a "

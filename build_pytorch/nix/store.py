@@ -53,11 +53,10 @@ def settings() -> NixSettings:
     """
     if not process.which(NIX):
         return NixSettings((this_system(),), None)
-    answer = process.capture([*_NIX_COMMAND, "config", "show", "--json"], check=False)
-    if answer.code:  # Nix before 2.20
-        answer = process.capture([*_NIX_COMMAND, "show-config", "--json"])
+    # The name of `config show` before Nix 2.20, which newer ones know as well.
+    answer = process.output_of([*_NIX_COMMAND, "show-config", "--json"])
     try:
-        found = msgspec.json.decode(answer.stdout, type=dict[str, dict[str, Any]])
+        found = msgspec.json.decode(answer, type=dict[str, dict[str, Any]])
     except msgspec.DecodeError:
         raise ToolError("nix show-config: the output is not JSON") from None
     names = ("system", "extra-platforms", "system-features", "sandbox-paths")
@@ -83,7 +82,7 @@ def valid_paths(paths: Sequence[str]) -> set[str]:
         return set(present)
     present = [path for path in present if Path(path).parent == folder()]
     argv = [NIX_STORE, "--check-validity", "--print-invalid", *present]
-    answer = process.capture(argv, check=False)
+    answer = process.run(argv)
     if answer.code:
         raise ToolError(f"the Nix store cannot be read: {message_of(answer.stderr)}")
     return set(present) - set(answer.stdout.split())
@@ -91,13 +90,14 @@ def valid_paths(paths: Sequence[str]) -> set[str]:
 
 def requisites(output: str) -> list[str]:
     """Return the runtime closure of a store path, itself included. Raises ToolError."""
-    return process.capture([NIX_STORE, "--query", "--requisites", output]).stdout.split()
+    return process.output_of([NIX_STORE, "--query", "--requisites", output]).split()
 
 
 def sizes(paths: Sequence[str]) -> list[int]:
     """Return the size of each store path in bytes. Raises ToolError."""
-    answer = process.capture([NIX_STORE, "--query", "--size", *paths])
-    return [int(size) for size in answer.stdout.split()]
+    return [
+        int(size) for size in process.output_of([NIX_STORE, "--query", "--size", *paths]).split()
+    ]
 
 
 class MissingPaths(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ class MissingPaths(msgspec.Struct, frozen=True):
 def missing_paths(derivations: Sequence[str]) -> MissingPaths | None:
     """Return what Nix would build and fetch for derivations, or None if it does not say."""
     argv = [NIX_STORE, "--realise", "--dry-run", *derivations]
-    answer = process.capture(argv, check=False)
+    answer = process.run(argv)
     lines = [line.strip() for line in answer.stderr.splitlines()]
     paths = [line for line in lines if line.startswith(f"{folder()}/")]
     built = tuple(path for path in paths if path.endswith(".drv"))

@@ -130,7 +130,7 @@ def _run_flox(
     def take(lines: list[bytes]) -> None:
         tail.extend(filter(bytes.strip, lines))
 
-    code = process.start(argv, cwd=root, take=take).finish().code
+    code = process.run(argv, cwd=root, take=take).code
     if code:
         for line in tail:
             say(f"    {line.decode(errors='replace')}")

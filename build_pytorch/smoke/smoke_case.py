@@ -130,8 +130,7 @@ def run_script(
     argv = [str(python), script.__file__, "--device", str(settings.device), "--limit", str(seconds)]
     argv += [f"--companion={name}" for name in companions]
     # The user's own setting would make torch slower, as if the build were the reason.
-    started = process.start(argv, env={**env, "ATEN_CPU_CAPABILITY": None})
-    result = started.finish(maximum)
+    result = process.run(argv, env={**env, "ATEN_CPU_CAPABILITY": None}, seconds=maximum)
     if result.expired:
         return SmokeRun(problem=f"no answer after {maximum:g} s; it was killed")
     if result.code:

@@ -128,7 +128,7 @@ def run_upstream(
     default = {**_SHARES, **(_ON_GPU if package.variant.gpu else {})}
     shares = dict.fromkeys(names, 1) or default
     source = f'(import {root}/release.nix {{ }})."{package.variant.attribute}".src'
-    built_source = process.capture(store.build_expression_argv(source)).stdout.strip()
+    built_source = process.output_of(store.build_expression_argv(source)).strip()
     tests = Path(built_source, "test")
     if absent := [name for name in shares if not (tests / f"{name}.py").is_file()]:
         raise BuildPytorchError(f"--upstream {','.join(absent)}: no such file in {tests}")
@@ -167,7 +167,7 @@ def run_file(
     with tempfile.TemporaryDirectory(prefix="upstream-", ignore_cleanup_errors=True) as folder:
         results = Path(folder, "results.jsonl")
         own["UPSTREAM_RESULTS"] = str(results)
-        ended = process.start(argv, cwd=Path(folder), env={**env, **own}).finish(seconds)
+        ended = process.run(argv, cwd=Path(folder), env={**env, **own}, seconds=seconds)
         lines = results.read_bytes()[:_LARGEST].splitlines() if results.exists() else []
     tests = []
     for line in lines:
@@ -193,11 +193,11 @@ def run_file(
 def _tools(root: Path, python: Path) -> Path:
     """Return a folder with what the tests import; pip installs it for this Python once."""
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    version = process.capture([str(python), "-c", code]).stdout.strip()
+    version = process.output_of([str(python), "-c", code]).strip()
     folder = root / paths.STATE / "upstream" / version
     if not (folder / "pytest").is_dir():
         argv = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder)]
         argv += ["--only-binary", ":all:", "--python-version", version, *_TOOLS]
-        if process.start(argv).finish().code:
+        if process.run(argv).code:
             raise ToolError(f"pip cannot install {', '.join(_TOOLS)} for Python {version}")
     return folder

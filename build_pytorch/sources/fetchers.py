@@ -112,7 +112,7 @@ def fetch(source: Source, seconds: float = SECONDS) -> FetchedHash:
             continue
         try:
             with waiting(f"{source.label} by {argv[0]}"):
-                result = process.start(argv).finish(seconds)
+                result = process.run(argv, seconds=seconds)
             return FetchedHash(source=source, hash=read_hash(source, result), fetcher=argv[0])
         except ToolError as reason:
             error = reason

@@ -49,7 +49,7 @@ def learned(matrix: Matrix, pin: Pin) -> Pin:
     path = quoting.literal(str(_EXPRESSION))
     argv = store.evaluate_argv(f"import (/. + {path}) {{ nixpkgs = {nixpkgs}; }}")
     with waiting(f"evaluating nixpkgs {pin.rev}"):
-        result = process.start(argv).finish(SECONDS)
+        result = process.run(argv, seconds=SECONDS)
     if result.code:
         why = evaluation.message_of(result.stderr)
         raise ToolError(f"nixpkgs {pin.rev} cannot be evaluated: {why}")

@@ -227,14 +227,14 @@ def guarded(run: Callable[[], int | None]) -> int:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        if process := sys.modules.get("build_pytorch.base.process"):
-            process.kill_all()
 
 
 def _raise_first(ended_by: int, _frame: FrameType | None) -> None:
     """End the run; later signals are ignored, as the first one ends started programs with it."""
     for number in ENDINGS:
         signal.signal(number, signal.SIG_IGN)
+    if process := sys.modules.get("build_pytorch.base.process"):
+        process.kill_started()
     raise _Ended(ended_by)
 
 

@@ -43,7 +43,7 @@ def shell_files(context: Context) -> Iterator[Finding]:
     if not process.which("bash"):
         raise CheckSkipped("no bash")
     path = paths.in_use(context.root, paths.COMPILER_CACHE)
-    result = process.start(["bash", "-n", str(path)]).finish()
+    result = process.run(["bash", "-n", str(path)])
     if result.code:
         found = result.last_line.replace(f"{path}: ", "")
         yield Finding(found=found, expected="valid Bash", path=paths.COMPILER_CACHE)

@@ -124,7 +124,7 @@ def run_all(jobs: Sequence[HookJob]) -> list[Facts]:
         # timeout kills the whole process group, not only Bash.
         argv = ["timeout", "-s", "KILL", str(_SECONDS), "bash", "--noprofile", "--norc"]
         argv += [str(_HARNESS), str(root), str(len(jobs)), *machines]
-        process.start(argv, env=clean).finish()
+        process.run(argv, env=clean)
         return [_result(job, folder) for job, folder in zip(jobs, folders, strict=True)]
 
 

@@ -79,7 +79,7 @@ def _finding(context: Context, table: Trail, found: str, expected: str, fix: str
 
 
 def _run(*argv: str) -> process.ProcessResult:
-    return process.start(argv).finish(_SECONDS)
+    return process.run(argv, seconds=_SECONDS)
 
 
 def compiler_flags(context: Context) -> Iterator[Finding]:
