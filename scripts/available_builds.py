@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from build_pytorch.base import foreign_json, process
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, ToolError
-from build_pytorch.base.versions import minor_version, order
 from build_pytorch.matrix.available import AvailableBuild, available_builds
+from build_pytorch.matrix.versions import minor_version, order
 
 TAGS: Final = {
     "x86_64-linux": ("manylinux_2_28_x86_64", "manylinux1_x86_64"),

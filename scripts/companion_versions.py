@@ -21,8 +21,8 @@ from packaging.requirements import Requirement
 from build_pytorch.base import files, process
 from build_pytorch.base.console import write
 from build_pytorch.base.errors import EXIT_OK, ToolError
-from build_pytorch.base.versions import numbers, order
 from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.versions import numbers, order
 from build_pytorch.tasks.command import guarded
 
 FILE: Final = "companion_versions.toml"

@@ -23,12 +23,12 @@ from tomlkit.items import AoT
 from build_pytorch.base import files, process
 from build_pytorch.base.console import write
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, ToolError
-from build_pytorch.base.versions import numbers
 from build_pytorch.inspect.configuration import features_in, stated_in, with_blas
 from build_pytorch.inspect.elf_file import device_objects, read_elf
 from build_pytorch.matrix import available
 from build_pytorch.matrix.available import available_builds
 from build_pytorch.matrix.compatibility import capability_of
+from build_pytorch.matrix.versions import numbers
 from build_pytorch.tasks.command import guarded
 
 PLATFORMS: Final = {"x86_64-linux": "x86_64", "aarch64-linux": "aarch64"}

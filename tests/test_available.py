@@ -6,9 +6,9 @@ import datetime as dt
 
 import pytest
 
-from build_pytorch.base.versions import order
 from build_pytorch.matrix.available import available_builds, driver_of, stale_builds, wheel_like
 from build_pytorch.matrix.compatibility import capability_of, fit, runs_on
+from build_pytorch.matrix.versions import order
 
 
 def test_each_row_is_installed_in_one_way_and_has_a_cuda_of_which_the_driver_is_known() -> None:

@@ -11,8 +11,8 @@ import pytest
 from conftest import PROJECT, WHOLE, Project, needs_nix
 from mutations import swap
 
-from build_pytorch.base.file_plan import Tree
 from build_pytorch.generate import flox_environments
+from build_pytorch.generate.text_plan import Tree
 from build_pytorch.matrix import matrix_reader
 
 MATRIX = matrix_reader.parse(WHOLE)

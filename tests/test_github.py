@@ -24,7 +24,6 @@ from github_api import (
 )
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.base.versions import NEWEST
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.sources import github
 
@@ -108,7 +107,7 @@ def test_the_token_is_sent_and_never_shown(api: Api, monkeypatch: pytest.MonkeyP
 
 def test_the_newest_commit_a_revision_or_that_of_a_day_is_a_nightly(api: Api) -> None:
     wanted = github.NightlyCommit(rev=NIGHTLY, version="2.12.0.dev20260630", triton_rev=NEW_PIN)
-    assert github.nightly_commit(TORCH, NEWEST) == wanted
+    assert github.nightly_commit(TORCH, "") == wanted
     api.answers[commits(PYTORCH, NIGHTLY)] = commit(NIGHTLY, "2026-06-30")
     assert github.nightly_commit(TORCH, NIGHTLY) == wanted
     for branch in ("main", "nightly"):  # one after the other is asked
@@ -132,7 +131,7 @@ def test_any_other_word_names_no_nightly(word: str) -> None:
         (TRITON, content("main"), "no .*triton.txt of the expected form"),
         (TRITON, ok({"content": "\xff"}), "no .*triton.txt of the expected form"),
         (TRITON, ok({"content": 3}), "gave an unexpected answer"),
-        (commits(PYTORCH, "nightly"), ok([]), "has no commit newest in nightly or main"),
+        (commits(PYTORCH, "nightly"), ok([]), "has no commit at all in nightly or main"),
         (commits(PYTORCH, "nightly"), commit("main", "2026-06-30"), "gave an unexpected answer"),
         (commits(PYTORCH, "nightly"), commit(NIGHTLY, "yesterday"), "gave an unexpected answer"),
     ],
@@ -142,7 +141,7 @@ def test_a_commit_that_github_does_not_describe_is_one_line(
 ) -> None:
     api.answers[path] = answer
     with pytest.raises(ToolError, match=says):
-        github.nightly_commit(TORCH, NEWEST)
+        github.nightly_commit(TORCH, "")
 
 
 # --- outdated ---

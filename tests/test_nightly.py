@@ -8,12 +8,12 @@ import pytest
 from conftest import PROJECT, WHOLE, copied_project, needs_nix
 
 from build_pytorch.base.errors import MatrixError
-from build_pytorch.base.versions import order
 from build_pytorch.generate import recipes
 from build_pytorch.hardware import saved_machines
 from build_pytorch.hardware.choose import choose
 from build_pytorch.matrix import known_hardware, matrix_reader, matrix_text
 from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.versions import order
 from build_pytorch.verify import verification
 
 VERSION = "2.10.0.dev20251015"

@@ -285,45 +285,6 @@ def test_recipes_of_a_removed_isa_are_deleted_but_not_edited_or_copied_ones(
     assert copied.exists()
 
 
-@pytest.mark.slow
-def test_recipes_of_a_folder_that_the_matrix_named_before_are_found(project: Project) -> None:
-    table = 'title = "CPU-only"\n'
-    moved = 'folder = "vision/.flox/pkgs"\n'
-    stem = "pytorch-python313-cpu-avx2"
-    place = f"vision/.flox/pkgs/{stem}.nix"
-    project.commit()
-    project.edit("matrix.toml", table, table + moved)
-    assert project.invoke("all").returncode == 0
-    assert not (project.root / f".flox/pkgs/{stem}.nix").exists()
-    project.edit(place, '"-j32"', '"-j16"')
-    # None of these is ours: a package of the user, a renamed copy, and another checkout.
-    recipe = (project.root / place).read_text()
-    others = ("own/.flox/pkgs/hello.nix", "own/.flox/pkgs/copy.nix", f"other/.flox/pkgs/{stem}.nix")
-    texts = ("{ hello }: hello\n", recipe, recipe)
-    for path, text in zip((*others, "other/matrix.toml"), (*texts, ""), strict=True):
-        (project.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (project.root / path).write_text(text)
-
-    project.edit("matrix.toml", moved, "")
-    found = project.invoke("verify", "--only", "extra-recipe", "--json")
-    paths = [finding["path"] for finding in json.loads(found.stdout)["findings"]]
-    assert len(paths) == 4 + 8
-    assert place in paths
-    assert {path.partition("/")[0] for path in paths} == {"vision"}
-    assert project.invoke("phase1", "--check").returncode == 1
-    done = project.invoke("all")
-    assert done.returncode == 1
-    assert f"unknown {place} generated and edited, and not in matrix.toml; left alone" in said(done)
-    assert [path.name for path in (project.root / "vision/.flox/pkgs").iterdir()] == [f"{stem}.nix"]
-    assert "take the digest out of a recipe that is your own" in unfolded(done.stdout + done.stderr)
-
-    text = (project.root / place).read_text()
-    (project.root / place).write_text(re.sub(r"(?m)^# Digest .*\n", "", text))
-    assert all((project.root / path).exists() for path in others)
-    done = project.invoke("all")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 # --- digests ---
 
 

@@ -14,7 +14,7 @@ from conftest import PROJECT, needs_nix
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from build_pytorch.base.errors import TemplateError
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.generate import recipes
 from build_pytorch.nix import quoting
 from build_pytorch.nix.source_text import without_comments
@@ -139,5 +139,5 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_place_without_escapes_refuses_what_it_cannot_hold(name: str) -> None:
     for text in REFUSED[name]:
-        with pytest.raises(TemplateError, match="not"):
+        with pytest.raises(BuildPytorchError, match="not"):
             quoted(text, name)

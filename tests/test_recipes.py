@@ -15,7 +15,7 @@ from conftest import ONE, PROJECT, needs_nix, write_recipes
 from one_release import written_out
 
 from build_pytorch.base import digest
-from build_pytorch.base.errors import TemplateError
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
@@ -113,7 +113,7 @@ def test_a_value_without_a_quoting_filter_is_refused(tmp_path: Path) -> None:
         "broken.j2": r"templates/broken\.j2:2",
         "none.j2": "missing; restore it",
     }.items():
-        with pytest.raises(TemplateError, match=says):
+        with pytest.raises(BuildPytorchError, match=says):
             recipes.render_template(tmp_path, name, value='"; evil')
 
 

@@ -12,13 +12,13 @@ from msgspec import structs
 from one_release import written_out
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
-from build_pytorch.base.versions import in_range
 from build_pytorch.generate import recipes
 from build_pytorch.hardware.own_builds import group_lines
 from build_pytorch.matrix import matrix_reader, matrix_text, rules
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select_packages, session_ids
 from build_pytorch.matrix.tables import Condition
+from build_pytorch.matrix.versions import in_range
 from build_pytorch.sources.fetchers import sources
 from build_pytorch.verify import verification
 

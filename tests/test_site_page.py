@@ -11,13 +11,13 @@ import pytest
 from conftest import ONE, PROJECT, WHOLE
 from test_choice import DRAWN_UP, machine_of
 
-from build_pytorch.base.versions import numbers
 from build_pytorch.generate import site_page
 from build_pytorch.hardware import saved_machines
 from build_pytorch.hardware.choose import Choice, choose
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.compatibility import TEGRA
+from build_pytorch.matrix.versions import numbers
 
 MATRIX = matrix_reader.parse(WHOLE)
 KNOWN = known_hardware.load()

@@ -19,12 +19,12 @@ from smoke_reports import (
     without_gpu,
 )
 
-from build_pytorch.base.errors import exit_code_of
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script, smoke_tests
 from build_pytorch.smoke.judge import Judgement, SmokeRun, cpu_mismatch, judge, parse
 from build_pytorch.smoke.smoke_case import judge_run
+from build_pytorch.tasks.command import exit_code_of
 
 VERSIONS = {"torchvision": "0.25.0", "torchaudio": "2.10.0", "torchcodec": "0.10.0"}
 ID = "sm90-avx512"

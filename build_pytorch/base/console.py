@@ -151,13 +151,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def clock(seconds: float) -> str:
-    """Return a duration as `0:07`, `12:34` or `2:34:56`."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 

@@ -28,18 +28,13 @@ def seal(text: str) -> str:
     return f"{text[: found.start(1)]}{of_bytes(text.encode())}{text[found.end() :]}"
 
 
-def is_intact(text: str) -> bool:
-    """Return whether a text has a digest and is unchanged since it was sealed."""
+def is_intact(text: str) -> bool | None:
+    """Return whether a text is unchanged since it was sealed, None if it has no digest."""
     found = _DIGEST.search(text)
     if not found:
-        return False
+        return None
     original = text[: found.start(1)] + PLACEHOLDER + text[found.end() :]
     return found[1] == of_bytes(original.encode())
-
-
-def has_digest(text: str) -> bool:
-    """Return whether a text has a digest, intact or not."""
-    return _DIGEST.search(text) is not None
 
 
 def of_bytes(data: bytes) -> str:

@@ -19,8 +19,6 @@ SCRIPT: Final = "build-pytorch"
 MATRIX: Final = "matrix.toml"
 TEMPLATES: Final = "templates"
 STATE: Final = ".build-pytorch"  #: locks, ledger, logs and reports; Git ignores it
-OWN_FOLDERS: Final = frozenset({"docs", "templates", "tests", "build_pytorch", "nix", STATE})
-"""Folders below the root in which no recipe is."""
 
 README: Final = "README.md"
 SCHEMA: Final = "build_pytorch/matrix/matrix.schema.json"

@@ -17,10 +17,11 @@ from typing import Final
 from msgspec import Struct
 
 from build_pytorch.base import files, process
-from build_pytorch.base.console import clock, shortened, visible
+from build_pytorch.base.console import shortened, visible
 from build_pytorch.build.backends import BuildCommand, Step
 from build_pytorch.build.log_reader import LogDiagnosis, LogReader, fails_again
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES_BY_ID, LogRule
+from build_pytorch.build.usual_times import clock
 from build_pytorch.nix import store
 from build_pytorch.results import ledger
 from build_pytorch.results.ledger import Event, EventKind
@@ -87,7 +88,7 @@ class BuildAttempt:
         self._signals = iter((signal.SIGINT, signal.SIGTERM))
         self._next_signal = 0.0
         with files.write_errors(root / self.log):
-            self._file = files.open_below(root, self.log, "xb")
+            self._file = files.open_state(root, self.log, "xb")
 
     @property
     def seconds(self) -> float:

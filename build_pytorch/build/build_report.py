@@ -8,20 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from build_pytorch.base.console import (
-    Screen,
-    clock,
-    counted,
-    folded,
-    grouped,
-    some,
-)
+from build_pytorch.base.console import Screen, counted, folded, grouped, some
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build.backends import BuildAction
 from build_pytorch.build.build_attempt import BuildAttempt, BuildOutcome, BuildState
 from build_pytorch.build.build_plan import BuildPlan
 from build_pytorch.build.log_reader import BEFORE
-from build_pytorch.build.usual_times import UsualTime
+from build_pytorch.build.usual_times import UsualTime, clock
 
 _COLOURS: Final = {"build": "green", "built": "green", "skipped": "yellow", "failed": "red"}
 _QUIET: Final = 300.0  #: seconds without news after which a line of progress is repeated

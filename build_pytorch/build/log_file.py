@@ -58,7 +58,7 @@ def _chunks(name: str) -> Iterator[bytes]:
     """Yield the pieces of a log, expanded where it is compressed with gzip."""
     total = 0
     try:
-        with files.open_input(Path(name)) as raw:
+        with Path(name).open("rb") as raw:
             is_gzip = raw.peek(8).startswith(_GZIP)
             stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=raw) if is_gzip else raw
             while chunk := stream.read(_CHUNK):

@@ -9,8 +9,8 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from build_pytorch.base.versions import numbers
 from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.versions import numbers
 
 HASH_MISMATCH: Final = "hash-mismatch"
 OUT_OF_MEMORY: Final = "out-of-memory"

@@ -18,6 +18,13 @@ _SHORT: Final = 60.0  #: seconds; a shorter build only found its result
 _SOURCES: Final = ("estimate of matrix.toml", "the last", "the last two", "the last three")
 
 
+def clock(seconds: float) -> str:
+    """Return a duration as `0:07`, `12:34` or `2:34:56`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 class UsualTime(Struct, frozen=True):
     """Seconds of a build: the median of so many earlier builds, an estimate without any."""
 

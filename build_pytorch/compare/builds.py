@@ -17,10 +17,10 @@ from build_pytorch.base import foreign_json, installed_torch, paths, process
 from build_pytorch.base.console import waiting
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.files import write_all, write_errors
-from build_pytorch.base.versions import release_of
 from build_pytorch.matrix.available import INDEX
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select_packages
+from build_pytorch.matrix.versions import release_of
 from build_pytorch.nix import store
 from build_pytorch.results import artefacts
 from build_pytorch.results.artefacts import Artefact

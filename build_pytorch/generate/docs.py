@@ -13,13 +13,14 @@ import msgspec
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.console import counted, grouped
-from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, unreadable
-from build_pytorch.base.versions import order
+from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.generate import flox_environments, matrix_reference, recipes, site_page
 from build_pytorch.generate.recipes import release_nix, render_file, render_template
+from build_pytorch.generate.text_plan import Tree, plan_text, unreadable
 from build_pytorch.matrix.available import available_builds
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import Rule, companion_folder_of
+from build_pytorch.matrix.versions import order
 
 COUNTS: Final = f"{paths.README}#counts"
 """The key of the text between the markers of the README."""
@@ -32,7 +33,7 @@ _REGION: Final = re.compile(
 def render(matrix: Matrix) -> dict[str, str]:
     """Return every generated text except recipes by path; that of the README by COUNTS.
 
-    Raises TemplateError as recipes.render does.
+    Raises BuildPytorchError as recipes.render does.
     """
     page = functools.partial(render_file, matrix.root)
     releases = [_release(matrix, name) for name in matrix.releases]
@@ -92,7 +93,7 @@ def _plan_readme(tree: Tree, counts: str) -> Change:
     if new == old:
         return change(action=Action.UNCHANGED, reason="as generated", new=new)
     action, reason = Action.REWRITE, "out of date"
-    if digest.has_digest(region[0]) and not digest.is_intact(region[0]):
+    if digest.is_intact(region[0]) is False:
         reason = "edited by hand between the markers of counts"
         if not tree.force:
             action, reason = Action.REFUSED, f"{reason}; --force overwrites it"

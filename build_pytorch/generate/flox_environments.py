@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from build_pytorch.base import paths
 from build_pytorch.base.console import grouped
-from build_pytorch.base.file_plan import Action, Change, Tree
+from build_pytorch.base.file_plan import Action, Change
+from build_pytorch.generate.text_plan import Tree
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import environment_of
 

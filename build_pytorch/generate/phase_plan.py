@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from pathlib import PurePath
 
 from build_pytorch.base import digest, files, paths
-from build_pytorch.base.file_plan import (
-    Action,
-    Change,
-    Tree,
-    is_generated_for,
-    plan_text,
-    recipes_elsewhere,
-)
+from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.generate import docs, recipes
+from build_pytorch.generate.text_plan import Tree, plan_text
 from build_pytorch.matrix.model import Matrix, Package, Phase
 from build_pytorch.matrix.tables import Cleanup
 
@@ -43,24 +37,18 @@ def _entries(matrix: Matrix) -> dict[str, Cleanup]:
 
 def plan_recipe(matrix: Matrix, tree: Tree, package: Package, text: str) -> Change:
     """Plan the recipe of a package. Raises BuildPytorchError for a link."""
-    path = package.path
-    entry = _entries(matrix).get(path)
-    action: Literal["refuse", "rewrite", "keep"] = "refuse"
-    if entry and entry.action != "delete":
-        action = entry.action
-    reason = entry.reason if entry else ""
-    return plan_text(tree, path, text, hand_written=action, reason=reason)
+    return plan_text(tree, package.path, text, _entries(matrix).get(package.path))
 
 
 def _clean_up(matrix: Matrix, tree: Tree) -> Iterator[Change]:
     """Plan what belongs to no package: listed files, and recipes that nobody edited, are deleted.
 
-    These are in the folders of the matrix and in those that matrix.toml named before.
+    Recipes in folders that the matrix does not name are left alone.
     """
     entries = _entries(matrix)
     for path, entry in entries.items():
         if entry.action == "delete":
-            change = plan_text(tree, path, None, hand_written="rewrite", reason=entry.reason)
+            change = plan_text(tree, path, None, entry)
             if change.action is not Action.UNCHANGED:
                 yield change
     known = {package.path for package in matrix.packages} | entries.keys()
@@ -69,29 +57,27 @@ def _clean_up(matrix: Matrix, tree: Tree) -> Iterator[Change]:
     for folder in dict.fromkeys([*own, paths.NIXPKGS_IMPORTS]):
         for path in files.walk_below(tree.root, folder):
             if path not in known:
-                yield _leftover(tree, path, "not in matrix.toml; left alone")
-    for path in recipes_elsewhere(tree, matrix.folders):
-        yield _leftover(tree, path, "generated and edited, and not in matrix.toml; left alone")
+                yield _leftover(tree, path)
 
 
-def _leftover(tree: Tree, path: str, otherwise: str) -> Change:
-    """Plan to delete a recipe that we generated and nobody edited; `otherwise` is why not."""
+def _leftover(tree: Tree, path: str) -> Change:
+    """Plan to delete a recipe that was generated for its file name and that nobody edited."""
     try:
         old = tree.read(path) if path.endswith(".nix") else None
     except OSError:
         old = None
-    is_ours = old is not None and is_generated_for(old, path)
-    if old is None or not (is_ours and digest.is_intact(old.decode(errors="replace"))):
-        return Change(path=path, action=Action.UNKNOWN, reason=otherwise)
-    reason = "generated, and no longer in matrix.toml"
-    return Change(path=path, action=Action.DELETE, reason=reason, old=old)
+    text = (old or b"").decode(errors="replace")
+    if text.startswith(f"# {PurePath(path).stem}\n") and digest.is_intact(text):
+        reason = "generated, and no longer in matrix.toml"
+        return Change(path=path, action=Action.DELETE, reason=reason, old=old)
+    return Change(path=path, action=Action.UNKNOWN, reason="not in matrix.toml; left alone")
 
 
 def shared_files(matrix: Matrix, tree: Tree) -> Iterator[Change]:
     """Plan copies of the files that recipes import, unless the tree has its own."""
     for path in [paths.COMPANION_FUNCTION] if matrix.companions else []:
         old = tree.read(path)
-        if old is None or digest.has_digest(old.decode(errors="replace")):
+        if old is None or digest.is_intact(old.decode(errors="replace")) is not None:
             text = files.read_named(paths.SHIPPED / path).decode()
             header = f"Digest of this file, with zeros in place of it: {digest.PLACEHOLDER}"
             copied = f"# {path}, as build-pytorch has it\n# {header}\n\n{text}"

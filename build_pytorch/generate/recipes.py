@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from build_pytorch.base import digest, files, paths
-from build_pytorch.base.errors import TemplateError
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.matrix.field_types import CONTROL
 from build_pytorch.matrix.tables import CUDA_PACKAGES
 from build_pytorch.nix import quoting
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def render(matrix: Matrix) -> dict[str, str]:
     """Return the text of every recipe, and of the imports of nixpkgs, by path below the root.
 
-    The recipes are in the order of the matrix. Raises TemplateError if a template is missing,
+    The recipes are in the order of the matrix. Raises BuildPytorchError if a template is missing,
     invalid, or contains an unquoted value.
     """
     template = functools.partial(render_file, matrix.root)
@@ -49,13 +49,13 @@ def render(matrix: Matrix) -> dict[str, str]:
 def nixpkgs_imports(matrix: Matrix, texts: Mapping[str, str]) -> dict[str, list[Variant]]:
     """Return the path of each distinct import of nixpkgs, with the variants that have it.
 
-    `texts` are those of the recipes by path. Raises TemplateError if one has no import.
+    `texts` are those of the recipes by path. Raises BuildPytorchError if one has no import.
     """
     found: dict[tuple[str, str], list[Variant]] = {}
     for variant in matrix.variants:
         _, start, rest = texts[variant.path].partition(", nixpkgs_pinned ? ")
         if not start:
-            raise TemplateError("templates/shared.nix.j2: recipes have no argument nixpkgs_pinned")
+            raise BuildPytorchError("templates/shared.nix.j2: no argument nixpkgs_pinned")
         # The text has no name of its own: variants of a place that differ in it get numbers.
         place = f"{variant.release_name}-{variant.kind}-{variant.platform}"
         found.setdefault((place, rest.partition("\n}:")[0]), []).append(variant)
@@ -71,7 +71,7 @@ def nixpkgs_imports(matrix: Matrix, texts: Mapping[str, str]) -> dict[str, list[
 def release_nix(matrix: Matrix, texts: Mapping[str, str]) -> str:
     """Return release.nix: every variant and companion, and each distinct import of nixpkgs once.
 
-    `texts` are those of the recipes by path. Raises TemplateError if one has no import.
+    `texts` are those of the recipes by path. Raises BuildPytorchError if one has no import.
     """
     imports = nixpkgs_imports(matrix, texts)
     names = {path: f"nixpkgs_{PurePath(path).stem}" for path in imports}
@@ -91,34 +91,34 @@ def release_nix(matrix: Matrix, texts: Mapping[str, str]) -> str:
 
 
 def render_file(root: Path, name: str, **values: Any) -> str:
-    """Render a template for a whole file, with its digest. Raises TemplateError."""
+    """Render a template for a whole file, with its digest. Raises BuildPytorchError."""
     return digest.seal(render_template(root, name, **values))
 
 
 def render_template(root: Path, name: str, **values: Any) -> str:
-    """Render a template of a checkout, for those who use it. Raises TemplateError with the line."""
+    """Render a template of a checkout. Raises BuildPytorchError with the line."""
     import jinja2  # 50 ms
 
     try:
         environment = _environment(root, is_page=name.endswith(".html.j2"))
         return environment.get_template(name).render(values)
     except jinja2.TemplateSyntaxError as error:
-        raise TemplateError(f"templates/{error.name}:{error.lineno}: {error.message}") from None
+        raise BuildPytorchError(f"templates/{error.name}:{error.lineno}: {error.message}") from None
     except jinja2.TemplateError as error:
-        raise TemplateError(f"templates/{name}: {error.message}") from None
+        raise BuildPytorchError(f"templates/{name}: {error.message}") from None
 
 
 def template_source(root: Path, name: str) -> str:
-    """Return the text of a template of a checkout. Raises TemplateError."""
+    """Return the text of a template of a checkout. Raises BuildPytorchError."""
     try:
         folder = paths.in_use(root, paths.TEMPLATES)
         if not (paths.is_clone(root) or os.path.lexists(folder / name)):
             folder = paths.SHIPPED / paths.TEMPLATES  # a project may have some of its own
         return files.read_below(folder, name).decode()
     except FileNotFoundError:
-        raise TemplateError(f"templates/{name}: missing; restore it from Git") from None
+        raise BuildPytorchError(f"templates/{name}: missing; restore it from Git") from None
     except OSError as error:
-        raise TemplateError(f"templates/{name}: cannot be read: {error.strerror}") from None
+        raise BuildPytorchError(f"templates/{name}: cannot be read: {error.strerror}") from None
 
 
 @functools.cache
@@ -167,7 +167,7 @@ def _only(pattern: str, what: str) -> Callable[[str], str]:
     def quote(text: str) -> str:
         if re.fullmatch(pattern, text):
             return text
-        raise TemplateError(f"not {what}: {text!r}")
+        raise BuildPytorchError(f"not {what}: {text!r}")
 
     return quote
 

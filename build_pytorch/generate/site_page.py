@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from build_pytorch.base import digest
-from build_pytorch.base.versions import numbers
 from build_pytorch.generate.recipes import render_template, template_source
 from build_pytorch.hardware.choose import Choice, choose
 from build_pytorch.hardware.own_builds import (
@@ -32,6 +31,7 @@ from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.available import available_builds
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import GpuArchitecture
+from build_pytorch.matrix.versions import numbers
 
 
 class State(NamedTuple):

@@ -12,13 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from build_pytorch.base.console import grouped
-from build_pytorch.base.versions import numbers, order
 from build_pytorch.hardware.own_builds import BuildAdvice, advice, own_build
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.hardware.verdict import BuildVerdict, driver_words, judge, needed_driver
 from build_pytorch.matrix.available import AvailableBuild, available_builds
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.versions import numbers, order
 
 _MOST: Final = 3  #: builds to install that are shown first
 _FOR_ALL: Final = ("pip", "flox")  #: programs that are named to everybody, others to their users

@@ -14,12 +14,12 @@ from msgspec import Meta, Struct
 from build_pytorch.base import files, foreign_json, installed_torch, process
 from build_pytorch.base.console import waiting
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.base.versions import order
 from build_pytorch.hardware.choose import Choice
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.hardware.verdict import judge
 from build_pytorch.matrix.available import AvailableBuild, driver_of
 from build_pytorch.matrix.compatibility import capability_of
+from build_pytorch.matrix.versions import order
 
 _SECONDS: Final = 120.0
 """Maximum time for the import of torch, which may come from a cold network file system."""

@@ -7,7 +7,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base.versions import numbers, order
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.hardware.verdict import BuildVerdict, judge
 from build_pytorch.matrix import known_hardware
@@ -15,6 +14,7 @@ from build_pytorch.matrix.available import WITH_CUDNN, AvailableBuild
 from build_pytorch.matrix.compatibility import compiles, cuda_window, missing_cpu_flags, runs_on
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import CpuIsa, CudaToolkit, GpuArchitecture, Release
+from build_pytorch.matrix.versions import numbers, order
 
 _SIZE: Final = "for size (libtorch_cuda 2.6: 192 MB, not 903) or one CUDA in Nix"
 """Measured with 2.6.0, built for 9.0 and run on an H100: docs/explanation/worth.md."""

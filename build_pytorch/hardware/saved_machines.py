@@ -67,8 +67,8 @@ class Machine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def load(path: Path) -> Machine:
-    """Read a description; `-` is standard input. Raises BuildPytorchError as `parse`."""
-    return parse(*files.read_input(path, files.LARGEST_TEXT))
+    """Read a description. Raises BuildPytorchError as `parse`."""
+    return parse(files.read_input(path, files.LARGEST_TEXT), str(path))
 
 
 def parse(data: bytes, name: str) -> Machine:

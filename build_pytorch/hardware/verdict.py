@@ -11,11 +11,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base.versions import numbers, order
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.available import AvailableBuild
 from build_pytorch.matrix.compatibility import TEGRA, Fit
+from build_pytorch.matrix.versions import numbers, order
 
 _NO_CUDA: Final = re.compile(r"-[0-9]+(-[0-9]+)?(A|B)$")
 """The end of the name of a vGPU for desktops, such as GRID T4-2B: NVIDIA, "Virtual GPU Software

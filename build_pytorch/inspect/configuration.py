@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from build_pytorch.base.files import read_named
-from build_pytorch.base.versions import minor_version, release_of
 from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.target import InspectionFinding, Target
 from build_pytorch.matrix import build_features
 from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.matrix.versions import minor_version, release_of
 
 _ORIGIN: Final = "the files"
 _LIBRARIES: Final = "the libraries"

@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from build_pytorch.base.console import counted
-from build_pytorch.base.versions import in_range
 from build_pytorch.inspect.elf_file import DeviceObject, device_objects, read_elf
 from build_pytorch.inspect.target import TORCH, InspectionFinding, Target
 from build_pytorch.matrix.compatibility import capability_of, fit, sm_code
 from build_pytorch.matrix.known_hardware import KnownCompanion
+from build_pytorch.matrix.versions import in_range
 
 _LIST: Final = 3
 """Least number of architectures that another library is compiled for when it brings a list."""

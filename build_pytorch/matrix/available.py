@@ -5,15 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from collections.abc import Collection
+from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct, structs
 
-from build_pytorch.base import files
-from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.compatibility import Fit, fit
+from build_pytorch.matrix.versions import numbers
 
 INDEX: Final = "https://download.pytorch.org/whl/"
 """PyTorch's own indexes of wheels, such as .../cu128; pytorch.org, "Get started", 2026-11-22."""
@@ -88,7 +88,7 @@ class AvailableBuild(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 @functools.cache
 def available_builds() -> tuple[AvailableBuild, ...]:
     """Return all rows, in the order of the file."""
-    text = files.own_text(__package__, "available.toml")
+    text = Path(__file__).with_name("available.toml").read_text("utf-8")
     rows = msgspec.toml.decode(text, type=dict[str, tuple[AvailableBuild, ...]])["build"]
     return tuple(structs.replace(row, driver=driver_of(row.cuda)) for row in rows)
 

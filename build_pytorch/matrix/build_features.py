@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from build_pytorch.base import files
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.available import AvailableBuild, wheel_like
 from build_pytorch.matrix.model import Variant
@@ -46,7 +46,7 @@ class LackingFeature(NamedTuple):
 @functools.cache
 def build_features() -> dict[str, BuildFeature]:
     """Return all known features by name, in the order of the file."""
-    text = files.own_text(__package__, "build_features.toml")
+    text = Path(__file__).with_name("build_features.toml").read_text("utf-8")
     return msgspec.toml.decode(text, type=dict[ft.Key, BuildFeature])
 
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection
 from typing import Final, Literal
 
-from build_pytorch.base.versions import numbers
 from build_pytorch.matrix.tables import CpuIsa, CudaToolkit, GpuArchitecture
+from build_pytorch.matrix.versions import numbers
 
 Fit = Literal["exact", "compatible", "ptx"]
 """Machine code of this capability, of an older one of the same major, PTX for the driver."""

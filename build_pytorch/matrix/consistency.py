@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import near_miss
-from build_pytorch.base.versions import digits, minor_version, order
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.available import driver_of
 from build_pytorch.matrix.compatibility import compiles, cuda_window
@@ -31,6 +30,7 @@ from build_pytorch.matrix.tables import (
     TorchSource,
     companion_folder_of,
 )
+from build_pytorch.matrix.versions import digits, minor_version, order
 
 Row = tuple[str, bool, str]
 """The path of a value below its table, whether it is wrong, and what is allowed."""
@@ -46,6 +46,8 @@ _MOST_VARIANTS: Final = 10_000
 """Maximum number of variants of a matrix: lists multiply."""
 _LEAST_JOB_MEMORY: Final = 1
 """GiB of one compile job; measured on PyTorch 2.6 with CUDA 13."""
+_NO_RECIPES: Final = frozenset({"docs", "templates", "tests", "build_pytorch", "nix", paths.STATE})
+"""Folders below the root in which no recipe is."""
 _LAST_SETUP_PY: Final = "20260720"
 _SCIKIT_BUILD: Final = "2.14"
 """The day on which setup.py left PyTorch's main (pytorch pull request 189758), and the first
@@ -245,7 +247,7 @@ def _folders(spec: MatrixFile) -> Iterator[Fault]:
     for place, folder in places:
         parts = folder.split("/")
         is_file = folder.endswith((".toml", ".nix", ".py", ".md"))
-        if is_file or ".git" in parts or parts[0] in paths.OWN_FOLDERS:
+        if is_file or ".git" in parts or parts[0] in _NO_RECIPES:
             yield place, wrong(quoted(folder), "a folder of recipes")
         if outer := next((it for _, it in places if folder.startswith(f"{it}/")), ""):
             allowed = f"one outside the folder {outer}, as Flox takes every file in it"

@@ -12,9 +12,9 @@ from typing import Any, Final
 from msgspec import Struct
 
 from build_pytorch.base.errors import near_miss
-from build_pytorch.base.versions import digits, minor_version
 from build_pytorch.matrix.field_types import Fault, quoted, wrong
 from build_pytorch.matrix.known_hardware import load
+from build_pytorch.matrix.versions import digits, minor_version
 
 Table = dict[str, Any]
 PLACEHOLDER: Final = r"\{(release|torch|python|cuda)\}"

@@ -6,14 +6,14 @@ import functools
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from build_pytorch.base import files
-from build_pytorch.base.versions import in_range, numbers
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Patch, Pin, Rule, TomlTable
+from build_pytorch.matrix.versions import in_range, numbers
 
 _KINDS: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch")
 _REPOSITORIES: Final = {"torch": "pytorch/pytorch", "triton": "triton-lang/triton"}
@@ -158,7 +158,7 @@ def load() -> KnownHardware:
     """Read the facts that come with the program."""
     raw: dict[str, Any] = {}
     for name in (*(f"known/{kind}.toml" for kind in _KINDS), "companion_versions.toml"):
-        raw |= tomllib.loads(files.own_text(__package__, name))
+        raw |= tomllib.loads((Path(__file__).parent / name).read_text("utf-8"))
     return msgspec.structs.replace(msgspec.convert(raw, KnownHardware), raw=raw)
 
 

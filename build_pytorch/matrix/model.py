@@ -10,7 +10,6 @@ from typing import Annotated
 from msgspec import Struct, structs
 
 from build_pytorch.base import paths
-from build_pytorch.base.versions import digits, numbers
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.field_types import dotted
@@ -31,6 +30,7 @@ from build_pytorch.matrix.tables import (
     Rule,
     companion_folder_of,
 )
+from build_pytorch.matrix.versions import digits, numbers
 
 _OF_SOURCE = frozenset({"find-cuda-toolkit-stub", "cupti-paths", "codegen-condition"})
 

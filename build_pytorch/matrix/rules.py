@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from build_pytorch.base.versions import in_range
 from build_pytorch.matrix.model import Effects, Variant
 from build_pytorch.matrix.tables import Condition, Patch, Rule
+from build_pytorch.matrix.versions import in_range
 
 FLAG_VARIABLES = frozenset({"NVCC_APPEND_FLAGS", "NIX_CXXFLAGS_COMPILE"})
 """Variables with flags for compilers, to which several rules may add."""

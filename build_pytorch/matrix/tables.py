@@ -11,8 +11,8 @@ from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from build_pytorch.base.versions import digits
 from build_pytorch.matrix import field_types as ft
+from build_pytorch.matrix.versions import digits
 
 _FLOX_FOLDER: Final = ".flox/pkgs"
 FAKE: Final = "sha256-" + "A" * 43 + "="

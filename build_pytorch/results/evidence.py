@@ -93,9 +93,8 @@ def record_evidence(
     added = {"recorded": event is not None, "report": report}
     document = {"at": moment, **found, **added, "digest": origin}
     with files.write_errors(root / report):
-        files.make_state(root)
         whole = msgspec.json.format(msgspec.json.encode(document), indent=2)
-        files.write_all(root, {report: whole + b"\n"})
+        files.write_all(root, {**files.IGNORED, report: whole + b"\n"})
     if event:
         ledger.append(root, event)
     return replace(result, **added)

@@ -98,23 +98,21 @@ def event_of(package: Package, event: EventKind, *, digest: str, **fields: objec
 def append(root: Path, event: Event) -> None:
     """Add a line of this machine and sync it to disk. Raises WriteError."""
     line = msgspec.json.encode(replace(event, host=event.host or HOST)) + b"\n"
-    with files.write_errors(root / FILE):
-        files.make_state(root)
-        with files.open_below(root, FILE, "a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            size = file.seek(0, os.SEEK_END)
-            if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-                line = b"\n" + line  # the last line is incomplete after a power failure
-            while line:  # a full disk may take a part of it
-                line = line[file.write(line) or 0 :]
-            os.fsync(file.fileno())
+    with files.write_errors(root / FILE), files.open_state(root, FILE, "a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        size = file.seek(0, os.SEEK_END)
+        if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+            line = b"\n" + line  # the last line is incomplete after a power failure
+        while line:  # a full disk may take a part of it
+            line = line[file.write(line) or 0 :]
+        os.fsync(file.fileno())
 
 
 def read(root: Path) -> History:
     """Return what the ledger of a checkout says. Raises WriteError if it cannot be read."""
     decoder, events, skipped, is_start = msgspec.json.Decoder(Event), [], 0, True
     try:
-        with files.open_below(root, FILE) as file:
+        with files.open_regular(files.place_below(root, FILE)) as file:
             while line := file.readline(files.LARGEST_TEXT):
                 try:
                     events.append(decoder.decode(line))

@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from build_pytorch.base import foreign_json
-from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import compatibility
 from build_pytorch.matrix.build_features import other_blas, seen
 from build_pytorch.matrix.field_types import Capability
 from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.versions import numbers
 
 Config = Annotated[str, Meta(max_length=1 << 16)]
 Outcome = Literal["passed", "failed", "skipped", "compatible", "not run"]

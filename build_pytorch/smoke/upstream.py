@@ -16,12 +16,12 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct, structs
 
-from build_pytorch.base import files, foreign_json, paths, process
+from build_pytorch.base import foreign_json, paths, process
 from build_pytorch.base.console import visible
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.base.versions import in_range
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.model import Package
+from build_pytorch.matrix.versions import in_range
 from build_pytorch.nix import store
 from build_pytorch.results import evidence
 from build_pytorch.smoke import upstream_plugin
@@ -85,7 +85,7 @@ class UpstreamFile(Struct, frozen=True, kw_only=True):
 @functools.cache
 def known_failures() -> tuple[UpstreamSkip, ...]:
     """Return the content of upstream_skips.toml."""
-    text = files.own_text(__package__, "upstream_skips.toml")
+    text = Path(__file__).with_name("upstream_skips.toml").read_text("utf-8")
     return msgspec.toml.decode(text, type=dict[Literal["skip"], tuple[UpstreamSkip, ...]])["skip"]
 
 

@@ -14,12 +14,12 @@ from build_pytorch.base import files, process
 from build_pytorch.base.console import waiting
 from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
 from build_pytorch.base.process import ProcessResult
-from build_pytorch.base.versions import is_revision
 from build_pytorch.matrix.field_types import Trail
 from build_pytorch.matrix.matrix_text import Value
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import require_release
 from build_pytorch.matrix.tables import FAKE, GITHUB, Source
+from build_pytorch.matrix.versions import is_revision
 from build_pytorch.nix import quoting, store
 from build_pytorch.nix.evaluation import NO_DAEMON, message_of
 from build_pytorch.nix.log_format import hash_mismatches
@@ -154,19 +154,19 @@ def from_log(path: Path, wanted: Sequence[Source]) -> list[FetchedHash]:
 
     Raises BuildPytorchError for a log without such a hash, or with one that no source has.
     """
-    log, name = files.read_input(path, files.LARGEST_LOG)
+    log = files.read_input(path, files.LARGEST_LOG)
     pairs = hash_mismatches(log.decode("utf-8", errors="replace"))
     if not pairs:
-        raise BuildPytorchError(f"{name}: no hash mismatch in it; is it the whole log?")
+        raise BuildPytorchError(f"{path}: no hash mismatch in it; is it the whole log?")
     fetched = []
     for pair in pairs:
         meant = [source for source in wanted if source.specified == pair.specified]
         if not meant:
             what = f"{pair.specified} is not a hash in matrix.toml; nothing was changed"
-            raise BuildPytorchError(f"{name}: {what}; was the log made with this matrix?")
+            raise BuildPytorchError(f"{path}: {what}; was the log made with this matrix?")
         if len({_request(source) for source in meant}) > 1:
             names = " and ".join(source.label for source in meant)
-            raise BuildPytorchError(f"{name}: {names} have the same old hash; name one with --only")
+            raise BuildPytorchError(f"{path}: {names} have the same old hash; name one with --only")
         fetched += [FetchedHash(source=s, hash=pair.got, fetcher="build log") for s in meant]
     return fetched
 

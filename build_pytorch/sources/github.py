@@ -19,10 +19,10 @@ from packaging.version import Version
 
 from build_pytorch.base import foreign_json
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.base.versions import NEWEST, is_revision
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import TorchSource
+from build_pytorch.matrix.versions import is_revision
 
 API: Final = "https://api.github.com"
 API_VARIABLE: Final = "BUILD_PYTORCH_GITHUB_API"
@@ -158,19 +158,19 @@ class NightlyCommit(Struct, frozen=True, kw_only=True):
 
 
 def nightly_commit(torch: TorchSource, word: str) -> NightlyCommit:
-    """Return the commit of a day such as 20251222, of a revision, or the newest one (NEWEST).
+    """Return the commit of a day such as 20251222, of a revision, or for "" the newest one.
 
     Raises BuildPytorchError for another word, and ToolError if GitHub has no such commit or its
     source does not say its version or its Triton.
     """
     repository = f"{torch.owner}/{torch.repo}"
     names = (word,) if is_revision(word) else _NIGHTLY_BRANCHES
-    day = None if word == NEWEST or is_revision(word) else _day(word)
+    day = None if not word or is_revision(word) else _day(word)
     commits = (last_commit(repository, name, day) for name in names)
     commit = next(filter(None, commits), None)
     if commit is None:
         branches = " or ".join(_NIGHTLY_BRANCHES)
-        raise ToolError(f"{repository} has no commit {word} in {branches}")
+        raise ToolError(f"{repository} has no commit {word or 'at all'} in {branches}")
     version = _text(repository, "version.txt", commit.sha, r"([0-9]{1,4}\.[0-9]{1,4})\..*")
     triton_rev = _text(repository, _TRITON_FILE, commit.sha, "([0-9a-f]{40})")
     version = f"{version}.0.dev{commit.date:%Y%m%d}"

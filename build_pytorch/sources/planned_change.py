@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from build_pytorch.base import files, paths
-from build_pytorch.base.file_plan import Action, Change, Tree
+from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.generate import phase_plan
+from build_pytorch.generate.text_plan import Tree
 from build_pytorch.matrix import matrix_text
 from build_pytorch.matrix.model import Matrix, Phase
 from build_pytorch.verify import check, verification

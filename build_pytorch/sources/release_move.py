@@ -12,7 +12,6 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.base.versions import is_revision, numbers
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix import known_hardware, matrix_reader, matrix_text
 from build_pytorch.matrix.compatibility import compiles
@@ -21,6 +20,7 @@ from build_pytorch.matrix.known_hardware import repository_of, version_for
 from build_pytorch.matrix.matrix_text import Value
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import PackageSource, Pin, Release
+from build_pytorch.matrix.versions import is_revision, numbers
 from build_pytorch.sources import pin_facts
 from build_pytorch.sources.github import NightlyCommit
 

@@ -28,7 +28,7 @@ def build(
 ) -> int:
     """Build variants with Flox or Nix."""
     from build_pytorch.base.console import Screen, print_json
-    from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
+    from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_FINDINGS, EXIT_OK
     from build_pytorch.build import build_report
     from build_pytorch.build.backends import BuildSettings
     from build_pytorch.build.build_attempt import BuildState
@@ -52,7 +52,7 @@ def build(
     build_report.show_plan(screen, plan, verbose=verbose)
     if (refusal := build_report.refusal(plan)) or dry_run:
         if json:
-            code = refusal.exit_code if refusal else EXIT_OK
+            code = EXIT_BAD_INPUT if refusal else EXIT_OK
             print_json(build_report.document(plan, {}, code), sys.stdout)
         if refusal:
             raise refusal

@@ -86,7 +86,6 @@ def bump(
 def _commit(matrix: Matrix, name: str, nightly: str | bool) -> NightlyCommit:
     """Return the commit that --nightly names. Raises BuildPytorchError for another release."""
     from build_pytorch.base.errors import BuildPytorchError
-    from build_pytorch.base.versions import NEWEST
     from build_pytorch.sources import github
 
     torch = matrix.releases[name].torch
@@ -94,4 +93,4 @@ def _commit(matrix: Matrix, name: str, nightly: str | bool) -> NightlyCommit:
         nightlies = [key for key, it in matrix.releases.items() if it.torch.is_nightly]
         what = f"release {name} builds version {torch.version}"
         raise BuildPytorchError(f"--nightly: {what}; nightlies: {', '.join(nightlies)}")
-    return github.nightly_commit(torch, NEWEST if nightly is True else str(nightly))
+    return github.nightly_commit(torch, "" if nightly is True else str(nightly))

@@ -12,7 +12,7 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -23,9 +23,10 @@ from invoke.tasks import Task
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import (
-    ENDINGS,
     EXIT_BAD_INPUT,
+    EXIT_FINDINGS,
     EXIT_OK,
+    EXIT_UNDECIDED,
     BuildPytorchError,
     NothingSelectedError,
 )
@@ -91,6 +92,13 @@ HELP: Final = {
 TASKS: Final[dict[str, Task[Any]]] = {}
 """Every task by its name, once menu.py is imported."""
 
+_ENDINGS: Final = {
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "the terminal was closed",
+}
+"""What a command says that a signal ended; its exit code is 128 and the number."""
+
 Body = Callable[..., int | None]
 """A command: a function of Invoke's context and options, which returns its exit code."""
 
@@ -132,7 +140,8 @@ def _call(body: Body, context: Context, options: Mapping[str, str | bool]) -> in
             what = "found an empty value, as from a variable that is not set"
             raise BuildPytorchError(f"{word.strip().removesuffix('=') or before}: {what}; {fix}")
     try:
-        return body(context, **options)
+        stdin = {key: "/dev/stdin" for key, value in options.items() if value == "-"}
+        return body(context, **{**options, **stdin})
     except NothingSelectedError as nothing:
         from build_pytorch.base.console import Screen, print_json
 
@@ -165,6 +174,14 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (word.strip() for word in text.split(","))))
 
 
+def exit_code_of(outcomes: Iterable[str]) -> int:
+    """Return the exit code of tests: 0 if all passed, 1 if one failed, else 3."""
+    found = set(outcomes)
+    if "failed" in found:
+        return EXIT_FINDINGS
+    return EXIT_OK if found == {"passed"} else EXIT_UNDECIDED
+
+
 def project(*, is_for_any: bool = False) -> Path:
     """Return the project of the current folder: the nearest folder upwards with a matrix.toml.
 
@@ -195,12 +212,12 @@ class _Ended(KeyboardInterrupt):
 def guarded(run: Callable[[], int | None]) -> int:
     """Run a command and return its exit code.
 
-    Expected errors, a missing dependency and the signals of ENDINGS end without a traceback, and
+    Expected errors, a missing dependency and the signals of _ENDINGS end without a traceback, and
     programs that were started end as well. Anything else is a bug and keeps it.
     """
-    handlers = {number: signal.getsignal(number) for number in (*ENDINGS, signal.SIGPIPE)}
+    handlers = {number: signal.getsignal(number) for number in (*_ENDINGS, signal.SIGPIPE)}
     try:
-        for number in ENDINGS:
+        for number in _ENDINGS:
             if handlers[number] is not signal.SIG_IGN:  # as for what a shell runs in the background
                 signal.signal(number, _raise_first)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # work goes on if nobody reads the output
@@ -209,10 +226,10 @@ def guarded(run: Callable[[], int | None]) -> int:
         console.prepare_streams()
         return run() or EXIT_OK
     except BuildPytorchError as error:
-        return _complain(str(error).split("\n"), error.exit_code)
+        return _complain(str(error).split("\n"), EXIT_BAD_INPUT)
     except KeyboardInterrupt as error:
         ended_by = signal.Signals(error.args[0] if isinstance(error, _Ended) else signal.SIGINT)
-        what = f"{ENDINGS[ended_by]}; every file is whole, run again to go on"
+        what = f"{_ENDINGS[ended_by]}; every file is whole, run again to go on"
         return _complain([what], 128 + ended_by)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("build_pytorch"):
@@ -221,7 +238,8 @@ def guarded(run: Callable[[], int | None]) -> int:
         sys.stderr.write(f"error: the Python package {error.name} is missing; {fix}\n")
         return EXIT_BAD_INPUT
     except OSError as error:
-        _give_up_stdout()
+        if not error.filename:
+            _give_up_stdout()
         where = error.filename or "standard output"
         return _complain([f"{where}: {error.strerror}; fix that and run again"], EXIT_BAD_INPUT)
     finally:
@@ -231,7 +249,7 @@ def guarded(run: Callable[[], int | None]) -> int:
 
 def _raise_first(ended_by: int, _frame: FrameType | None) -> None:
     """End the run; later signals are ignored, as the first one ends started programs with it."""
-    for number in ENDINGS:
+    for number in _ENDINGS:
         signal.signal(number, signal.SIG_IGN)
     if process := sys.modules.get("build_pytorch.base.process"):
         process.kill_started()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
-from build_pytorch.tasks.command import command, load, number, words
+from build_pytorch.tasks.command import command, exit_code_of, load, number, words
 
 if TYPE_CHECKING:
     from build_pytorch.base.console import Screen
@@ -38,7 +38,7 @@ def compare(
 
     from build_pytorch.base import files
     from build_pytorch.base.console import Screen, print_json
-    from build_pytorch.base.errors import BuildPytorchError, exit_code_of
+    from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.build.build_obstacles import usable_cpus
     from build_pytorch.compare import comparison
     from build_pytorch.results import evidence

@@ -25,7 +25,7 @@ def diagnose(c: Context, log: str, variant: str = "", json: bool = False) -> Non
 
     matrix, name = load(is_for_any=True), log
     chosen = chosen_package(matrix, variant) if variant else None
-    if name != "-" and not os.path.lexists(name):
+    if not os.path.lexists(name):
         try:
             chosen = chosen_package(matrix, name)
         except BuildPytorchError as error:
@@ -42,7 +42,7 @@ def show(screen: Screen, name: str, diagnosis: LogDiagnosis) -> None:
     """Print a diagnosis for people."""
     from build_pytorch.base.console import counted
 
-    log = screen.paint("standard input" if name == "-" else name, "bold")
+    log = screen.paint(name, "bold")
     if not diagnosis.lines:
         screen.line(f"{log}: is empty, so it names no failure")
         return

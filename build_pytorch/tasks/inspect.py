@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
 
-from build_pytorch.tasks.command import command, load
+from build_pytorch.tasks.command import command, exit_code_of, load
 
 if TYPE_CHECKING:
     from build_pytorch.base.console import Screen
@@ -26,7 +26,7 @@ _LEAST_BYTES = 1_000_000
 def inspect(c: Context, packages: str, path: str = "", json: bool = False) -> int:
     """Inspect built files; no GPU needed."""
     from build_pytorch.base.console import Screen, print_json, waiting
-    from build_pytorch.base.errors import BuildPytorchError, exit_code_of
+    from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.inspect import inspection
     from build_pytorch.results.package_selection import chosen_packages
 

@@ -162,11 +162,11 @@ def _print_manifest(screen: Screen, choice: Choice) -> int:
 def doctor(c: Context, python: str = "", machine: str = "", json: bool = False) -> int:
     """Judge the torch of a Python, and how to repair it."""
     from build_pytorch.base.console import Screen, print_json, shortened
-    from build_pytorch.base.versions import minor_version
     from build_pytorch.hardware.choose import Person, choose
     from build_pytorch.hardware.described import described_machine
     from build_pytorch.hardware.detect import person_here
     from build_pytorch.hardware.doctor import ask, diagnose
+    from build_pytorch.matrix.versions import minor_version
 
     matrix, (path, torch) = load(is_for_any=True), ask(python)
     here = described_machine(matrix, file=machine)

@@ -58,8 +58,9 @@ def run(
     from build_pytorch.base import file_plan
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
-    from build_pytorch.base.file_plan import Action, Tree, totals
+    from build_pytorch.base.file_plan import Action, totals
     from build_pytorch.generate.phase_plan import plan
+    from build_pytorch.generate.text_plan import Tree
     from build_pytorch.matrix.model import Phase
     from build_pytorch.tasks.reference_pages import reference_pages
     from build_pytorch.verify import reports, verification
@@ -74,7 +75,6 @@ def run(
     is_read_only, has_changes = dry_run or check, any(change.action.writes for change in changes)
     if not is_read_only:
         file_plan.apply(root, changes)  # before it is reported: it may fail
-        tree = Tree(root) if has_changes else tree
     is_pending = is_read_only and has_changes
     refused = [change for change in changes if change.action is Action.REFUSED]
     code = EXIT_FINDINGS if refused or (is_pending and check) else EXIT_OK
@@ -88,7 +88,7 @@ def run(
             screen.line("Verification not run: the files above are not written yet.")
     result = None
     if verify and not is_pending:
-        result = verification.verify(matrix, root, pages=reference_pages, tree=tree)
+        result = verification.verify(matrix, root, pages=reference_pages)
     code = max(code, result.exit_code) if result else code
     if result and not json:
         reports.show(result, screen, verbose=verbose)

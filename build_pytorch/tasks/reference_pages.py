@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from build_pytorch.base import digest
-from build_pytorch.base.errors import EXIT_CODES
 from build_pytorch.tasks.command import TASKS
 from build_pytorch.verify import check
+
+_EXIT_CODES = """## Exit codes
+
+- 0: Done.
+- 1: A finding of severity error, a refused file, a package that was not built or published,
+  something to do for `--check`, a `doctor` that says wrong, a GPU that no published build uses,
+  or a command or option that Invoke does not know.
+- 2: Bad input: a wrong value of an option, an unknown package, a wrong matrix.toml, a missing
+  program, a folder that cannot be written. Nothing was changed.
+- 3: `smoke`, `inspect`: nothing failed, but not everything was tested.
+- 130: Interrupted by Ctrl-C (143: by SIGTERM; 129: the terminal was closed).
+"""
 
 
 def reference_pages() -> dict[str, str]:
@@ -44,6 +55,4 @@ def commands_page() -> str:
         said = "Options as above." if options and options == last else options
         lines.append(f"- `{' '.join(names)}`: {summary} {said}".rstrip())
         last = options
-    lines += ["", "## Exit codes", ""]
-    lines += [f"- {code}: {meaning}" for code, meaning in EXIT_CODES.items()]
-    return digest.seal("\n".join(lines) + "\n")
+    return digest.seal("\n".join([*lines, "", _EXIT_CODES]))

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def show(c: Context, package: str, verbose: bool = False, json: bool = False) -> None:
     """Show everything about one variant."""
     from build_pytorch.base.console import Screen, print_json
-    from build_pytorch.base.file_plan import Tree
     from build_pytorch.generate import recipes
     from build_pytorch.generate.phase_plan import plan_recipe
+    from build_pytorch.generate.text_plan import Tree
     from build_pytorch.results.package_selection import chosen_package
     from build_pytorch.results.package_state import package_states
 

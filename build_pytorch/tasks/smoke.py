@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
-from build_pytorch.tasks.command import command, load, number, words
+from build_pytorch.tasks.command import command, exit_code_of, load, number, words
 
 if TYPE_CHECKING:
     from build_pytorch.base.console import Screen
@@ -34,7 +34,7 @@ def smoke(
 ) -> int:
     """Test built variants by running PyTorch."""
     from build_pytorch.base.console import Screen, counted, print_json, waiting
-    from build_pytorch.base.errors import BuildPytorchError, exit_code_of
+    from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.results.package_selection import chosen_packages
     from build_pytorch.smoke.smoke_case import SmokeSettings, smoke_test
     from build_pytorch.smoke.upstream import run_upstream

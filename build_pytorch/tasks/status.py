@@ -155,6 +155,7 @@ def _write_page(matrix: Matrix, states: Sequence[PackageState], path: Path) -> N
         for name, mark in marks.items()
     }
     with files.write_errors(path):
-        if path.exists() and not digest.has_digest(files.read_named(path).decode(errors="replace")):
+        old = files.read_named(path).decode(errors="replace") if path.exists() else None
+        if old is not None and digest.is_intact(old) is None:
             raise WriteError(f"{path}: not a page of ours and not overwritten; name another file")
         files.write_all(path.parent, {path.name: render(matrix, shown).encode()})

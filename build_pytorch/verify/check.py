@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Collection
+from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 
-from build_pytorch.base import digest, files
+from build_pytorch.base import digest
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.matrix.model import Package
 
@@ -68,7 +69,7 @@ class CheckOutcome(Struct, frozen=True, kw_only=True):
 @functools.cache
 def _table() -> tuple[dict[str, str], dict[str, Check]]:
     """Return the categories with what they look at, and all checks by id."""
-    table = tomllib.loads(files.own_text(__package__, "checks.toml"))
+    table = tomllib.loads(Path(__file__).with_name("checks.toml").read_text("utf-8"))
     checks = table["check"]
     return table["category"], {i: msgspec.convert({"id": i, **checks[i]}, Check) for i in checks}
 

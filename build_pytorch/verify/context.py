@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from build_pytorch.base import digest, files
-from build_pytorch.base.file_plan import Tree
+from build_pytorch.generate.text_plan import Tree
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.nix.source_text import without_comments
 from build_pytorch.verify.check import Check
@@ -32,7 +32,7 @@ class RecipeFile(Struct, dict=True, eq=False):
     @functools.cached_property
     def is_ours(self) -> bool:
         """Whether the recipe is as it was generated."""
-        return digest.is_intact(self.text)
+        return digest.is_intact(self.text) is True
 
     def line_of(self, word: str) -> int:
         """Return the first line with a word, outside of comments if there is one; else 1."""
@@ -41,14 +41,14 @@ class RecipeFile(Struct, dict=True, eq=False):
 
 
 class Context:
-    """The matrix and the files below a root that checks look at; `tree` has read some of them.
+    """The matrix and the files below a root that checks look at.
 
     `variants` is the selection, `is_whole` whether it holds all variants. With `pinned`, recipes
     are evaluated against the nixpkgs that they name instead of the model. `pages`: the reference
     pages to compare with, or None.
     """
 
-    def __init__(  # noqa: PLR0913 - the options of a verification
+    def __init__(
         self,
         matrix: Matrix,
         root: Path,
@@ -56,11 +56,10 @@ class Context:
         *,
         pinned: bool = False,
         pages: Pages | None = None,
-        tree: Tree | None = None,
     ) -> None:
         self.matrix = matrix
         self.root = root
-        self.tree = tree or Tree(root)
+        self.tree = Tree(root)
         self.pinned = pinned
         self.pages = pages
         self.variants = matrix.variants if variants is None else tuple(variants)

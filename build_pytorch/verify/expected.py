@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from build_pytorch.base import files, paths
-from build_pytorch.base.versions import digits
 from build_pytorch.matrix import rules
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.tables import CUDA_PACKAGES
+from build_pytorch.matrix.versions import digits
 from build_pytorch.verify import hooks
 from build_pytorch.verify.hooks import FLAG, FLAGS, MACHINES, SOURCE, without_layout
 from build_pytorch.verify.recipe_facts import CHECKOUT, Facts

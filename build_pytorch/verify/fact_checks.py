@@ -46,7 +46,7 @@ def _compare(context: Context, given: RecipeFacts) -> tuple[list[Finding], set[s
             findings += _not_evaluated(given, package)
             continue
         torch = given.facts.get(package.variant.path, {}).get("drvPath", "")
-        is_generated = digest.has_digest(recipe.text)
+        is_generated = digest.is_intact(recipe.text) is not None
         wanted = expected(package, pin, facts, torch, is_generated=is_generated)
         own = compared(facts)
         names |= own.keys() | wanted.keys()

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from build_pytorch.base import paths, process
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.base.file_plan import Action, recipes_elsewhere
+from build_pytorch.base.file_plan import Action
 from build_pytorch.generate import flox_environments, phase_plan
 from build_pytorch.matrix.model import Phase
 from build_pytorch.verify.check import CheckSkipped, Finding
@@ -27,15 +27,12 @@ def missing_recipe(context: Context) -> Iterator[Finding]:
 
 
 def extra_recipe(context: Context) -> Iterator[Finding]:
-    """Yield recipes of no package, in the folders of the matrix and generated ones elsewhere."""
+    """Yield recipes of no package in the folders of the matrix."""
     known = {package.path for package in context.matrix.packages}
     expected = "only recipes of the matrix"
     for path in (*context.recipes, *context.unreadable):
         if path not in known:
             yield Finding(found="a recipe of no variant", expected=expected, path=path)
-    for path in recipes_elsewhere(context.tree, context.matrix.folders):
-        found = "a generated recipe in a folder that matrix.toml does not name"
-        yield Finding(found=found, expected=expected, path=path)
 
 
 def shell_files(context: Context) -> Iterator[Finding]:

@@ -10,12 +10,12 @@ from typing import Final
 from msgspec import structs
 
 from build_pytorch.base import paths, process
-from build_pytorch.base.versions import in_range
 from build_pytorch.matrix.compatibility import sm_code
 from build_pytorch.matrix.field_types import Trail
 from build_pytorch.matrix.known_hardware import required_torch, version_for
 from build_pytorch.matrix.matrix_text import line_of
 from build_pytorch.matrix.rules import problems
+from build_pytorch.matrix.versions import in_range
 from build_pytorch.verify.check import CheckSkipped, Finding
 from build_pytorch.verify.context import Context
 

@@ -11,7 +11,6 @@ from msgspec import Struct, structs
 
 from build_pytorch.base.console import counted
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
-from build_pytorch.base.file_plan import Tree
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.verify import (
     check,
@@ -49,14 +48,13 @@ def verify(  # noqa: PLR0913 - the options of a verification
     strict: bool = False,
     pinned: bool = False,
     pages: Pages | None = None,
-    tree: Tree | None = None,
 ) -> VerificationResult:
     """Run checks on the recipes and docs below a root. Nothing is written there.
 
     With a selection of variants, checks that need all of them are left out. Raises
     BuildPytorchError for an unknown check, and if the pinned nixpkgs is not available.
     """
-    context = Context(matrix, root, variants, pinned=pinned, pages=pages, tree=tree)
+    context = Context(matrix, root, variants, pinned=pinned, pages=pages)
     checks = [each for each in check.chosen(only) if context.has_subjects(each)]
     if not checks:
         why = "this project has nothing that these checks look at"

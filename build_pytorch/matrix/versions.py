@@ -10,9 +10,6 @@ from typing import Final
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-NEWEST: Final = "newest"
-"""In place of a version or a revision: the newest one."""
-
 _COMPARISONS: Final = {"==": eq, "<=": le, ">=": ge, "<": lt, ">": gt}
 
 
