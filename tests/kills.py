@@ -24,8 +24,8 @@ from world import Site, World, kill_session, prepared_project, wait_until
 
 from build_pytorch.base import digest
 from build_pytorch.base.files import TEMPORARY
-from build_pytorch.sources import fetchers, planned_change
-from build_pytorch.verify import reports
+from build_pytorch.sources import fetchers
+from build_pytorch.verify import reports, verification
 
 KILLED: Final = -9
 
@@ -171,7 +171,7 @@ class ChangeKiller:
         """Run the command to its end. Return the exit code and what it says."""
         verified = mock.Mock(exit_code=0)
         with (
-            mock.patch.object(planned_change, "verify_planned", return_value=verified),
+            mock.patch.object(verification, "verify", return_value=verified),
             mock.patch.object(reports, "show"),
             mock.patch.object(fetchers, "fetch_moved", return_value=[]),
         ):

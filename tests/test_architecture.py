@@ -150,7 +150,6 @@ WRITES: Final = re.compile(
 WRITERS: Final = {
     "build_pytorch.base.files": "the one door to the files of a checkout",
     "build_pytorch.tasks.init": "the folder of a new project",
-    "build_pytorch.sources.planned_change": "a temporary folder of its own",
     "build_pytorch.smoke.upstream": "a temporary folder of its own",
     "build_pytorch.verify.hooks": "a temporary folder of its own",
 }

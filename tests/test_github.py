@@ -1,118 +1,78 @@
-"""GitHub, asked over real HTTP: its answers, what is outdated, and the commits of nightlies."""
+"""GitHub, for which a folder stands: what is outdated, and the commits of nightlies."""
 
 from __future__ import annotations
 
 import json
-import threading
+import os
+import subprocess
 import time
-from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
-from conftest import PROJECT, WHOLE, Project
-from github_api import (
-    NEW_PIN,
-    NIGHTLY,
-    RELEASES,
-    TRITON,
-    VERSION,
-    Answer,
-    Api,
-    commit,
-    commits,
-    content,
-    ok,
-)
+from conftest import ONE, WHOLE, Project
+from one_release import written_out
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.sources import github
+from build_pytorch.sources import github as asked
 
-PIN = "6a030d535719c5190187c4cec156f335e95e3211"
-OTHER_REV = "4123456789abcdef0123456789abcdef01234567"
-TORCH = matrix_reader.parse(WHOLE).releases["nightly"].torch
-PYTORCH = "pytorch/pytorch"
+NEW_PIN: Final = "1123456789abcdef0123456789abcdef01234567"
+OTHER_REV: Final = "4123456789abcdef0123456789abcdef01234567"
+PIN: Final = "6a030d535719c5190187c4cec156f335e95e3211"
+TORCH: Final = matrix_reader.parse(WHOLE).releases["nightly"].torch
+TRITON: Final = ".ci/docker/ci_commit_pins/triton.txt"
+OF_NIGHTLY: Final = {"version.txt": "2.12.0a0\n", TRITON: f"{NEW_PIN}\n"}
+
+
+def git(folder: Path, *argv: str, day: str = "2026-06-30") -> str:
+    person = {"NAME": "t", "EMAIL": "t@example.org", "DATE": f"{day}T23:30:00-0100"}
+    env = {f"GIT_{who}_{key}": it for who in ("AUTHOR", "COMMITTER") for key, it in person.items()}
+    argv = ("git", "-C", str(folder), *argv)
+    done = subprocess.run(argv, env={**os.environ, **env}, check=True, capture_output=True)
+    return done.stdout.decode().strip()
+
+
+def commit(folder: Path, branch: str, day: str, files: dict[str, str]) -> str:
+    """Add a commit of a day to a branch of a repository. Returns its revision."""
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        git(folder, "init", "-q")
+        for name in ("allowFilter", "allowAnySHA1InWant"):  # as GitHub
+            git(folder, "config", f"uploadpack.{name}", "true")
+    git(folder, "checkout", "-q", "-B", branch)
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+        git(folder, "add", name)
+    git(folder, "commit", "-q", "--allow-empty", "-m", day, day=day)
+    return git(folder, "rev-parse", "HEAD")
+
+
+def stand_in(folder: Path) -> None:
+    """Write the repositories that commands ask for; days are a day later in UTC."""
+    commit(folder / "NixOS/nixpkgs", "nixos-unstable", "2026-10-31", {})
+    pytorch = folder / "pytorch/pytorch"
+    commit(pytorch, "nightly", "2025-12-21", OF_NIGHTLY | {"version.txt": "2.11.0a0"})
+    commit(pytorch, "nightly", "2026-06-29", OF_NIGHTLY)
+    for tag in ("v2.12.0-rc1", "v2.11.0", "v2.9.1", "ciflow/odd"):
+        git(pytorch, "tag", tag)
 
 
 @pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    api = Api()
-    monkeypatch.setenv("BUILD_PYTORCH_GITHUB_API", api.base)
-    for name in ("GITHUB_TOKEN", "GH_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    yield api
-    api.server.shutdown()
-    api.server.server_close()
+def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BUILD_PYTORCH_GITHUB", f"file://{tmp_path}")
+    stand_in(tmp_path)
+    return tmp_path
 
 
-def test_what_is_not_there_is_none(api: Api) -> None:
-    assert github.newest_version("pytorch/none") == "0"
-    api.answers[commits(PYTORCH, "main")] = (422, {}, b'{"message": "No commit found for SHA"}')
-    assert github.last_commit(PYTORCH, "main") is None
-    with pytest.raises(ToolError, match="pytorch/pytorch has no branch main"):
-        github.head(PYTORCH, "main")
-
-
-LIMIT = "403: .*; GitHub accepts 60 requests an hour, and 5000 with a token in GITHUB_TOKEN"
-
-
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        ((0, {}, b""), "gave no whole answer; this command needs a network connection; check it"),
-        ((503, {}, b""), "answered 503: /repos/pytorch/pytorch/rel"),
-        ((403, {"X-RateLimit-Remaining": "0"}, b"{}"), LIMIT),
-        ((429, {"Retry-After": "999999"}, b""), "answered 429: .*; GitHub accepts 60 requests"),
-        ((200, {"Content-Length": "99"}, b"{}"), "gave no whole answer; this command needs a net"),
-        *(
-            ((200, {}, body), "gave an unexpected answer: /repos")
-            for body in (b"<html>", b"[1]", b"{}", rb'[{"tag_name": "\ud800"}]', b" " * (17 << 20))
-        ),
-    ],
-)
-def test_an_answer_that_is_none_is_one_line(api: Api, answer: Answer, says: str) -> None:
-    api.reason = "I'm \x1b]0;title\x07 \x9b31m"
-    api.answers[RELEASES] = answer
-    with pytest.raises(ToolError, match=says) as caught:
-        github.newest_version(PYTORCH)
-    assert str(caught.value).isprintable()
-    assert "title" not in str(caught.value)
-
-
-@pytest.mark.parametrize("kind", ["a hang", "small parts", "no server"])
-def test_no_answer_ends_soon(api: Api, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    is_over = threading.Event()
-    api.trickle = kind == "small parts"
-    if kind == "a hang":
-        api.answers[RELEASES] = lambda: (is_over.wait(600), ok([]))[1]
-    if kind == "no server":
-        monkeypatch.setenv("BUILD_PYTORCH_GITHUB_API", "http://127.0.0.1:9")
-    start = time.monotonic()
-    with pytest.raises(ToolError, match="gave no whole answer; this command needs a network"):
-        github.ask(RELEASES, list[object], seconds=0.3)
-    is_over.set()
-    assert time.monotonic() - start < 30
-
-
-def test_the_token_is_sent_and_never_shown(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GITHUB_TOKEN", "secret-token")
-    api.answers[RELEASES] = (403, {}, b"")
-    with pytest.raises(ToolError, match="answered 403") as caught:
-        github.newest_version(PYTORCH)
-    assert api.requests[0][1]["Authorization"] == "Bearer secret-token"
-    assert "secret-token" not in str(caught.value)
-
-
-# --- nightlies ---
-
-
-def test_the_newest_commit_a_revision_or_that_of_a_day_is_a_nightly(api: Api) -> None:
-    wanted = github.NightlyCommit(rev=NIGHTLY, version="2.12.0.dev20260630", triton_rev=NEW_PIN)
-    assert github.nightly_commit(TORCH, "") == wanted
-    api.answers[commits(PYTORCH, NIGHTLY)] = commit(NIGHTLY, "2026-06-30")
-    assert github.nightly_commit(TORCH, NIGHTLY) == wanted
-    for branch in ("main", "nightly"):  # one after the other is asked
-        api.answers[commits(PYTORCH, branch, "2025-12-22")] = commit(NIGHTLY, "2025-12-22")
-        assert github.nightly_commit(TORCH, "20251222").version == "2.12.0.dev20251222"
+@pytest.mark.usefixtures("github")
+def test_the_newest_commit_a_revision_or_that_of_a_day_is_a_nightly() -> None:
+    newest, of_day = asked.nightly_commit(TORCH), asked.nightly_commit(TORCH, "20251222")
+    assert (newest.version, newest.triton_rev) == ("2.12.0.dev20260630", NEW_PIN)
+    assert of_day.version == "2.11.0.dev20251222"
+    for found in (newest, of_day):
+        assert asked.nightly_commit(TORCH, found.rev) == found
 
 
 @pytest.mark.parametrize(
@@ -120,66 +80,81 @@ def test_the_newest_commit_a_revision_or_that_of_a_day_is_a_nightly(api: Api) ->
 )
 def test_any_other_word_names_no_nightly(word: str) -> None:
     with pytest.raises(BuildPytorchError, match="allowed: a day such as 20251222, 40 hex dig"):
-        github.nightly_commit(TORCH, word)
+        asked.nightly_commit(TORCH, word)
 
 
 @pytest.mark.parametrize(
-    ("path", "answer", "says"),
+    ("files", "word", "says"),
     [
-        (VERSION, (404, {}, b""), "no version.txt of the expected form"),
-        (VERSION, content("x\x1b[2J"), "no version.txt of the expected form"),
-        (TRITON, content("main"), "no .*triton.txt of the expected form"),
-        (TRITON, ok({"content": "\xff"}), "no .*triton.txt of the expected form"),
-        (TRITON, ok({"content": 3}), "gave an unexpected answer"),
-        (commits(PYTORCH, "nightly"), ok([]), "has no commit at all in nightly or main"),
-        (commits(PYTORCH, "nightly"), commit("main", "2026-06-30"), "gave an unexpected answer"),
-        (commits(PYTORCH, "nightly"), commit(NIGHTLY, "yesterday"), "gave an unexpected answer"),
+        ({"version.txt": "x\x1b[2J"}, "", "version.txt has not the expected form"),
+        ({TRITON: "main"}, "", "triton.txt has not the expected form"),
+        ({}, "", "path 'version.txt' does not exist in '"),
+        (OF_NIGHTLY, "20260629", "no commit of 2026-06-29 in refs/heads/nightly"),
+        (OF_NIGHTLY, "20260701", "file:///.*/pytorch/pytorch: .*; check the network, and that it"),
+        (OF_NIGHTLY, OTHER_REV, f"upload-pack: not our ref {OTHER_REV}; check the network"),
     ],
 )
-def test_a_commit_that_github_does_not_describe_is_one_line(
-    api: Api, path: str, answer: Answer, says: str
+def test_a_commit_that_is_not_there_or_odd_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], word: str, says: str
 ) -> None:
-    api.answers[path] = answer
-    with pytest.raises(ToolError, match=says):
-        github.nightly_commit(TORCH, "")
+    monkeypatch.setenv("BUILD_PYTORCH_GITHUB", f"file://{tmp_path}")
+    given = OF_NIGHTLY | files if files else {}
+    commit(tmp_path / "pytorch/pytorch", "nightly", "2026-06-29", given)
+    with pytest.raises(ToolError, match=says) as caught:
+        asked.nightly_commit(TORCH, word)
+    assert str(caught.value).isprintable()
+
+
+def test_without_an_answer_a_command_ends_soon_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUILD_PYTORCH_GITHUB", "http://127.0.0.1:9")
+    with pytest.raises(ToolError, match=r"http://127.0.0.1:9/x/y: .*; check the network"):
+        asked.newest_version("x/y")
+    (tmp_path / "git").write_text("#!/bin/sh\nexec /bin/sleep 600\n")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    start = time.monotonic()
+    with pytest.raises(ToolError, match=r"not finished in 0.3 s; check the network"):
+        asked.fetch_commit("x/y", "main", seconds=0.3)
+    assert time.monotonic() - start < 30
 
 
 # --- outdated ---
 
 
-def test_outdated_lists_what_is_newer(api: Api) -> None:
-    project = Project(PROJECT)
-    done = project.invoke("outdated", "--check")
+def test_outdated_lists_what_is_newer(github: Path, whole: Project) -> None:
+    newest, nightly = (
+        git(github / name, "rev-parse", "HEAD") for name in ("NixOS/nixpkgs", "pytorch/pytorch")
+    )
+    done = whole.invoke("outdated", "--check")
     assert done.returncode == 1
     for line in (
         "cuda13_0  torch 2.10.0: 2.11.0 is newer",
-        f"cuda13_0  nixpkgs {PIN}: {NEW_PIN} (2026-11-01) is newer",
-        f"nightly  nightly {TORCH.rev}: {NIGHTLY} (2026-06-30) is newer",
+        f"cuda13_0  nixpkgs {PIN}: {newest} (2026-11-01) is newer",
+        f"nightly  nightly {TORCH.rev}: {nightly} (2026-06-30) is newer",
     ):
         assert line in done.stdout.splitlines()
-    done = project.invoke("outdated", "--json")
+    done = whole.invoke("outdated", "--json")
     assert done.returncode == 0
-    newer = [
-        row["name"]
-        for row in json.loads(done.stdout)["versions"]
-        if row["release"] == "cuda13_0" and row["newest"] != row["ours"]
-    ]
-    assert newer == ["torch", "nixpkgs"]
-    assert api.requests
+    rows = [row for row in json.loads(done.stdout)["versions"] if row["release"] == "cuda13_0"]
+    assert [row["name"] for row in rows if row["newest"] != row["ours"]] == ["torch", "nixpkgs"]
 
 
 def test_outdated_lists_what_is_the_newest_and_rules_that_have_ended(
-    api: Api, project: Project
+    github: Path, project: Project
 ) -> None:
-    api.answers[RELEASES] = ok([{"tag_name": "v2.9.1", "prerelease": False}])
-    api.answers[commits("NixOS/nixpkgs", "nixos-unstable")] = commit(PIN, "2026-11-01")
-    done = project.invoke("outdated", "--check")
-    assert done.returncode == 0
-    assert "cuda13_0  torch 2.10.0: is the newest" in done.stdout
-    assert f"cuda13_0  nixpkgs {PIN}: is the newest" in done.stdout
-    rule = '[[rule]]\nid = "cccl-headers"\nuntil = { cuda = ">=13.0" }\n'
+    git(github / "pytorch/pytorch", "tag", "-d", "v2.11.0")
     matrix = project.root / "matrix.toml"
-    matrix.write_text(f"{matrix.read_text()}\n{rule}")
+    newest = git(github / "NixOS/nixpkgs", "rev-parse", "HEAD")
+    matrix.write_text(written_out(ONE).replace(PIN, newest))
+    done = project.invoke("outdated", "--check")
+    assert done.returncode == 0, done.stderr
+    assert "cuda13_0  torch 2.10.0: is the newest" in done.stdout
+    assert f"cuda13_0  nixpkgs {newest}: is the newest" in done.stdout
+    matrix.write_text(
+        matrix.read_text().replace('until.pin_has = ["cccl-headers"]', 'until.cuda = ">=13.0"')
+    )
     done = project.invoke("outdated", "--check")
     assert done.returncode == 1
     assert "rule cccl-headers: its `until` holds for all its variants; delete it" in done.stdout

@@ -6,16 +6,12 @@ Hypothesis draws the mistakes and shrinks what fails: those of people (a missing
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import io
 import json
-import os
 import random
 import re
-import socketserver
 import tempfile
-import threading
 import time
 import tomllib
 from collections import Counter
@@ -49,7 +45,7 @@ from build_pytorch.results import package_state
 from build_pytorch.results.ledger import FILE
 from build_pytorch.smoke import judge as smoke_judge
 from build_pytorch.smoke.smoke_case import case_of, judge_run
-from build_pytorch.sources import fetchers, github
+from build_pytorch.sources import fetchers
 from build_pytorch.tasks import machine as task
 from build_pytorch.tasks.diagnose import show
 from build_pytorch.tasks.smoke import show_case
@@ -323,7 +319,7 @@ def test_a_ledger_of_others_is_read_without_its_wrong_lines(lines: list[str]) ->
         assert any(state.events for state in states.values())
 
 
-# --- answers of prefetch programs and GitHub ---
+# --- answers of prefetch programs ---
 
 PRINTED: Final = [HASH, f"{HASH}\n", json.dumps(HASH), json.dumps({"owner": "x", "hash": HASH}), ""]
 LOGS: Final = [
@@ -342,75 +338,3 @@ def test_an_answer_of_a_prefetch_program_is_a_hash_or_one_line(
     answer = ProcessResult(code, out, err, expired=expired)
     found = result_of(lambda: fetchers.read_hash(source, answer))
     assert found is None or to_sri(str(found)) == found
-
-
-class _Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-    answer = b""
-
-
-class _Handler(socketserver.StreamRequestHandler):
-    def handle(self) -> None:
-        while self.rfile.readline() not in {b"\r\n", b"\n", b""}:
-            pass
-        with contextlib.suppress(OSError):
-            self.wfile.write(self.server.answer)  # type: ignore[attr-defined]
-
-    def finish(self) -> None:
-        with contextlib.suppress(OSError):
-            super().finish()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[_Server]:
-    """A server that stands for GitHub and answers what is set."""
-    with _Server(("127.0.0.1", 0), _Handler) as it, pytest.MonkeyPatch.context() as patch:
-        threading.Thread(target=it.serve_forever, args=(0.05,), daemon=True).start()
-        patch.setitem(os.environ, github.API_VARIABLE, f"http://127.0.0.1:{it.server_address[1]}")
-        yield it
-        it.shutdown()
-
-
-BODIES: Final[list[tuple[Any, Callable[[], object]]]] = [
-    ({"content": "MQ=="}, lambda: github.ask("/repos/x", dict[str, str])),
-    (
-        [{"sha": "1" * 40, "commit": {"committer": {"date": "2026-11-01T00:00:00Z"}}}],
-        lambda: github.head("NixOS/nixpkgs", "nixos-unstable"),
-    ),
-    (
-        [{"tag_name": f"v2.{n}.0", "prerelease": n == 12, "body": "x"} for n in range(13)],
-        lambda: github.newest_version("pytorch/pytorch"),
-    ),
-]
-STATUS: Final = ["200 OK"] * 6 + [
-    "200 \x1b[31mred",
-    "204 x",
-    "301 x",
-    "403 x",
-    "404 x",
-    "500 \x9b",
-    "2x0",
-]
-HEADERS: Final = [
-    *("", "", "", "Content-Encoding: gzip", "Content-Length: 99999", "Content-Length: x"),
-    *("Transfer-Encoding: chunked", "X-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: " + "9" * 5000),
-    *("Location: http://[", "Location: file:///etc/passwd", "no colon", "X: " + "y" * 70000),
-]
-
-
-@hostile
-@given(
-    call=st.sampled_from(BODIES),
-    data=st.data(),
-    status=st.sampled_from(STATUS),
-    header=st.sampled_from(HEADERS),
-)
-def test_an_answer_of_github_is_read_or_one_line(
-    server: _Server, call: Any, data: st.DataObject, status: str, header: str
-) -> None:
-    body, ask = call
-    text = data.draw(broken([json.dumps(body)]))
-    head = "\r\n".join(filter(None, [f"HTTP/1.1 {status}", header]))
-    server.answer = encoded(f"{head}\r\n\r\n{text}")
-    result_of(ask)

@@ -17,9 +17,11 @@ import pytest
 from conftest import PROJECT, WHOLE, Project, error_line, needs_nix
 from world import Site, model
 
+from build_pytorch.generate import phase_plan
+from build_pytorch.generate.text_plan import Tree
 from build_pytorch.hardware.own_builds import group_lines
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.sources.planned_change import plan_files
+from build_pytorch.matrix.model import Phase
 from build_pytorch.tasks.command import TASKS
 
 SOURCES: Final = (
@@ -241,10 +243,10 @@ def test_the_lines_of_recommend_bring_the_facts_and_rules_of_a_variant(name: str
 
 def test_the_first_companion_of_a_project_brings_what_its_recipe_imports(tmp_path: Path) -> None:
     (tmp_path / "matrix.toml").write_text(PROJECT_TEXT)
-    old = matrix_reader.load(tmp_path)
     new = matrix_reader.parse(f"{PROJECT_TEXT}\n{table_of_companions()}", root=tmp_path)
     assert [package.id for package in new.packages] == ["sm120-avx2", "sm120-avx2+torchvision"]
-    assert "nix/companion.nix" in {change.path for change in plan_files(old, new)}
+    planned = [it for phase in Phase for it in phase_plan.plan(phase, new, Tree(tmp_path))]
+    assert "nix/companion.nix" in {change.path for change in planned}
 
 
 @pytest.mark.slow

@@ -138,7 +138,7 @@ def test_what_a_pin_contains_is_required() -> None:
 
 
 def moved(matrix: Matrix, **wanted: Any) -> Matrix:
-    return release_move.moved(Move(matrix=matrix, name="cuda13_0", **wanted)).matrix
+    return release_move.moved(Move(matrix=matrix, name="cuda13_0", **wanted))[0]
 
 
 @needs_nix

@@ -34,6 +34,20 @@ def run(root: Path, *argv: str, none: int = 0) -> str:
     return done.stdout
 
 
+def ask(url: str, *argv: str, folder: Path | None = None, seconds: float) -> str:
+    """Return what a Git command about another repository prints, within so many seconds.
+
+    It runs in `folder`, a checkout of its own. Raises ToolError with the last line of Git.
+    """
+    environment = {**_ENVIRONMENT, "TZ": "UTC"}
+    done = process.run(("git", *argv), cwd=folder, env=environment, seconds=seconds)
+    if done.code:
+        reason = f"not finished in {seconds:g} s" if done.expired else done.last_line
+        fix = "check the network, and that it exists"
+        raise ToolError(f"{url}: {shortened(reason, 300).removeprefix('fatal: ')}; {fix}")
+    return done.stdout
+
+
 def top(root: Path) -> Path | None:
     """Return the folder of the checkout that `root` is in, or None."""
     return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), None)

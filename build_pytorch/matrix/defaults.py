@@ -22,7 +22,7 @@ PLACEHOLDER: Final = r"\{(release|torch|python|cuda)\}"
 OF_PRODUCTS: Final = frozenset({"names", "arm_only"})
 """Keys of known GPU architectures that matrix.toml does not have."""
 _NOT_INHERITED: Final = frozenset({"like", "notes", "cleanup"})
-_OF_GITHUB: Final = {"owner", "repo", "rev", "submodules", "hash", "hash_of", "patches"}
+OF_GITHUB: Final = frozenset({"owner", "repo", "rev", "submodules", "hash", "hash_of", "patches"})
 """Keys of a source that a package of the pin does not have."""
 
 
@@ -72,8 +72,8 @@ def _merged(base: Table, own: Table) -> Table:
 
     A package of the pin has no values of a source in place of it, another CUDA no driver.
     """
-    left_out = _OF_GITHUB if own.get("source") == "nixpkgs" else set()
-    left_out = {*left_out, "driver"} if "version" in own else left_out
+    left_out = OF_GITHUB if own.get("source") == "nixpkgs" else frozenset()
+    left_out |= {"driver"} if "version" in own else frozenset()
     merged = {key: value for key, value in base.items() if key not in left_out} | own
     for key, value in own.items():
         if isinstance(value, dict) and isinstance(base.get(key), dict):

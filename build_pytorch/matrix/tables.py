@@ -115,11 +115,6 @@ class CudaSetFacts(TomlTable, frozen=True, kw_only=True):
     capabilities: tuple[ft.Capability, ...] = ()  #: capabilities that packages have code for
     broken: tuple[ft.Text, ...] = ()  #: conditions for which torch is marked as broken on it
 
-    @property
-    def unforgiven(self) -> tuple[str, ...]:
-        """The conditions that recipes do not forgive: Nix refuses to evaluate such a torch."""
-        return tuple(each for each in self.broken if each != "Unsupported CUDA version")
-
 
 class PinFacts(TomlTable, frozen=True, kw_only=True):
     """What a pin contains beside its versions. What is empty is not known."""

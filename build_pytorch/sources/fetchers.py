@@ -18,8 +18,7 @@ from build_pytorch.matrix.field_types import Trail
 from build_pytorch.matrix.matrix_text import Value
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import require_release
-from build_pytorch.matrix.tables import FAKE, GITHUB, Source
-from build_pytorch.matrix.versions import is_revision
+from build_pytorch.matrix.tables import FAKE, GITHUB, Pin, Source
 from build_pytorch.nix import quoting, store
 from build_pytorch.nix.evaluation import NO_DAEMON, message_of
 from build_pytorch.nix.log_format import hash_mismatches
@@ -75,8 +74,19 @@ class FetchedHash(Struct, frozen=True, kw_only=True):
         return "moved" if self.source.hash and is_same_revision else "new"
 
 
+def nixpkgs_of(pin: Pin) -> str:
+    """Return the Nix expression that imports the nixpkgs of a pin."""
+    given = {"url": mirrored(pin.origin.address)}
+    if pin.sha256_of == pin.rev:
+        given["sha256"] = pin.sha256
+    return f"import (builtins.fetchTarball {quoting.literal(given)})"
+
+
 def _commands(source: Source) -> list[list[str]]:
-    """Return the commands that print the hash of a source: of nix-prefetch, then of Nix alone."""
+    """Return the commands that print the hash of a source: of nix-prefetch, then of Nix alone.
+
+    That of Nix builds it with a wrong hash: it fails, and Nix reports the right one.
+    """
     origin, url = source.origin, mirrored(source.origin.address)
     if origin.function == "fetchTarball":
         return [store.prefetch_tarball_argv(url)]
@@ -85,23 +95,9 @@ def _commands(source: Source) -> list[list[str]]:
     for name, value in given.items():
         if value:
             argv += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-    if "rev" not in given:
-        return [argv, _build_with_fake_hash(source, given)]
-    rev = str(given["rev"])
-    if not given["fetchSubmodules"]:
-        return [argv, store.prefetch_tarball_argv(f"{url}/archive/{rev}.tar.gz")]
-    # The hash of a clone is that of its tree without .git.
-    clone: dict[str, str | bool] = {"url": url, "submodules": True}
-    clone |= {"allRefs": True, "rev": rev} if is_revision(rev) else {"ref": f"refs/tags/{rev}"}
-    return [argv, store.evaluate_argv(f"(builtins.fetchGit {quoting.literal(clone)}).narHash")]
-
-
-def _build_with_fake_hash(source: Source, given: dict[str, str | bool]) -> list[str]:
-    """Return a build with a wrong hash: it fails, and Nix reports the right one."""
-    tarball = f"builtins.fetchTarball {quoting.literal(mirrored(source.pin.origin.address))}"
-    arguments = quoting.literal({**given, "hash": FAKE})
-    call = f"{source.origin.function} {arguments}"
-    return store.build_expression_argv(f"with import ({tarball}) {{ }}; {call}")
+    call = f"{origin.function} {quoting.literal({**given, 'hash': FAKE})}"
+    expression = f"with {nixpkgs_of(source.pin)} {{ }}; {call}"
+    return [argv, store.build_expression_argv(expression)]
 
 
 def fetch(source: Source, seconds: float = SECONDS) -> FetchedHash:
@@ -121,19 +117,24 @@ def fetch(source: Source, seconds: float = SECONDS) -> FetchedHash:
 
 def fetch_all(wanted: Sequence[Source]) -> list[FetchedHash]:
     """Take the hash of every source; equal ones are fetched once. Raises ToolError."""
-    done: dict[str, FetchedHash] = {}
+    fetched: list[FetchedHash] = []
     for source in wanted:
-        if _request(source) not in done:
-            done[_request(source)] = fetch(source)
-    return [structs.replace(done[_request(source)], source=source) for source in wanted]
+        same = next((it for it in fetched if it.source.origin == source.origin), None)
+        fetched.append(structs.replace(same, source=source) if same else fetch(source))
+    return fetched
 
 
 def fetch_moved(old: Matrix, new: Matrix, release: str) -> list[FetchedHash]:
     """Take the hashes of the sources of a release that changed. Raises ToolError."""
     before = {(source.place, source.origin.revision) for source in old.sources()}
-    of_release = [source for source in new.sources() if source.release == release]
-    changed = [it for it in of_release if (it.place, it.origin.revision) not in before]
-    return fetch_all([source for source in changed if source.recorded != source.origin.revision])
+    moved = [
+        source
+        for source in new.sources()
+        if source.release == release
+        and source.recorded != source.origin.revision
+        and (source.place, source.origin.revision) not in before
+    ]
+    return fetch_all(moved)
 
 
 def hash_values(fetched: Sequence[FetchedHash]) -> dict[Trail, Value]:
@@ -142,11 +143,6 @@ def hash_values(fetched: Sequence[FetchedHash]) -> dict[Trail, Value]:
     for item in fetched:
         values |= item.source.values(item.hash)
     return values
-
-
-def _request(source: Source) -> str:
-    """Return what is fetched."""
-    return f"{source.origin.function} {source.origin.address} {source.origin.arguments}"
 
 
 def from_log(path: Path, wanted: Sequence[Source]) -> list[FetchedHash]:
@@ -164,7 +160,7 @@ def from_log(path: Path, wanted: Sequence[Source]) -> list[FetchedHash]:
         if not meant:
             what = f"{pair.specified} is not a hash in matrix.toml; nothing was changed"
             raise BuildPytorchError(f"{path}: {what}; was the log made with this matrix?")
-        if len({_request(source) for source in meant}) > 1:
+        if any(source.origin != meant[0].origin for source in meant):
             names = " and ".join(source.label for source in meant)
             raise BuildPytorchError(f"{path}: {names} have the same old hash; name one with --only")
         fetched += [FetchedHash(source=s, hash=pair.got, fetcher="build log") for s in meant]
@@ -182,13 +178,12 @@ def read_hash(source: Source, result: ProcessResult) -> str:
     found.discard(FAKE)
     if len(found) == 1 and not result.expired:
         return found.pop()
-    lines = [line.strip() for line in result.stderr.splitlines()]
-    causes = [line for line in lines if line.startswith(("fatal: ", "curl: "))]  # of Nix's error
+    causes = re.findall(r"(?:^|[\r\n]) *((?:fatal|curl): .+)", result.stderr)  # of Nix's error
     what = "its output has not one hash"
     if result.expired:
         what = f"not finished in {SECONDS // 60} minutes"
     elif causes:
-        what = causes[-1]
+        what = causes[-1].strip()
     elif re.search(r"error: *\S", result.stderr):
         what = message_of(result.stderr)
     if what.startswith(NO_DAEMON):

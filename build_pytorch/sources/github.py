@@ -1,126 +1,84 @@
-"""GitHub: what is newer than the matrix, and the commits of nightlies."""
+"""GitHub, asked with Git: what is newer than the matrix, and the commits of nightlies."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import datetime as dt
-import os
 import re
-import time
-from collections.abc import Iterator
-from typing import Final, TypeVar
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
 
-import msgspec
-import requests
-import urllib3
 from msgspec import Struct
 from packaging.version import Version
 
-from build_pytorch.base import foreign_json
+from build_pytorch.base import git
+from build_pytorch.base.console import waiting
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import TorchSource
+from build_pytorch.matrix.tables import GITHUB, TorchSource
 from build_pytorch.matrix.versions import is_revision
-
-API: Final = "https://api.github.com"
-API_VARIABLE: Final = "BUILD_PYTORCH_GITHUB_API"
-"""Environment variable with another base URL: GitHub Enterprise, or a server in a test."""
+from build_pytorch.sources.fetchers import mirrored
 
 FLOX_BRANCHES: Final = ("unstable", "stable", "lts")
 """Branches of Flox's nixpkgs at whose revisions Flox builds packages with CUDA for its cache."""
-_NIGHTLY_BRANCHES: Final = ("nightly", "main")
-"""Branches that are asked for the commit of a day: the first one has a commit for each day."""
+_NIGHTLY_BRANCH: Final = "refs/heads/nightly"
+"""The branch of PyTorch with a commit for each day."""
+_VERSION_FILE: Final = "version.txt"
 _TRITON_FILE: Final = ".ci/docker/ci_commit_pins/triton.txt"
-
-_SECONDS: Final = 10.0
-"""Maximum for a connection, for each wait for an answer, and for a whole answer."""
-_LIMIT: Final = "GitHub accepts 60 requests an hour, and 5000 with a token in GITHUB_TOKEN"
-
-_Answer = TypeVar("_Answer")
+_SECONDS: Final = 300.0
+"""Maximum for one answer."""
 
 
-def ask(path: str, kind: type[_Answer], seconds: float = _SECONDS) -> _Answer | None:
-    """Return what GitHub's REST API (2022-11-28) answers to a path; None if there is no such thing.
+class Commit(Struct, frozen=True):
+    """A commit with the files that were asked for, as text by path."""
 
-    Raises ToolError for any other answer, and for none in this time.
+    rev: str
+    date: str  #: the day (UTC) on which it was committed
+    texts: dict[str, str]
+
+
+def fetch_commit(
+    repository: str,
+    name: str,
+    paths: Sequence[str] = (),
+    day: dt.date | None = None,
+    seconds: float = _SECONDS,
+) -> Commit:
+    """Fetch the last commit of a branch or a revision, perhaps of a day (UTC), without its files.
+
+    Only those of `paths` are fetched. Raises ToolError, also if there is no such commit or file.
     """
-    base = os.environ.get(API_VARIABLE, API).rstrip("/")
-    headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
-    if token := os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN"):
-        headers["Authorization"] = f"Bearer {token}"
-    data, end = b"", time.monotonic() + seconds
-    try:
-        with requests.get(base + path, headers=headers, timeout=seconds, stream=True) as answer:
-            while len(data) <= foreign_json.MAX_BYTES:
-                if time.monotonic() > end:
-                    raise TimeoutError
-                if not (part := answer.raw.read1(1 << 20, decode_content=True)):
-                    break
-                data += part
-    except (OSError, ValueError, urllib3.exceptions.HTTPError):  # OSError: also those of requests
-        what = "gave no whole answer; this command needs a network connection"
-        raise ToolError(f"{base} {what}; check it and try again") from None
-    if answer.status_code in {404, 422}:
-        return None
-    if not answer.ok:
-        hint = f"; {_LIMIT}" if answer.status_code in {403, 429} else ""
-        raise ToolError(f"{base} answered {answer.status_code}: {path}{hint}")
-    try:
-        return msgspec.convert(foreign_json.decode(data), kind)
-    except ValueError:
-        raise ToolError(f"{base} gave an unexpected answer: {path}") from None
+    url = mirrored(f"{GITHUB}/{repository}")
+    with tempfile.TemporaryDirectory() as folder, waiting(f"asking {url}"):
 
+        def ask(*argv: str) -> str:
+            return git.ask(url, *argv, folder=Path(folder), seconds=seconds)
 
-class _Committer(Struct):
-    date: dt.datetime
-
-
-class _Details(Struct):
-    committer: _Committer
-
-
-class Commit(Struct):
-    """A commit, as GitHub describes it."""
-
-    sha: ft.Rev40
-    commit: _Details
-
-    @property
-    def date(self) -> dt.date:
-        """The day (UTC) on which it was committed."""
-        return self.commit.committer.date.astimezone(dt.UTC).date()
-
-
-class _Release(Struct):
-    tag_name: str
-    prerelease: bool
-
-
-class _File(Struct):
-    content: str
-
-
-def last_commit(repository: str, name: str, day: dt.date | None = None) -> Commit | None:
-    """Return the last commit of a branch or revision, perhaps of a day (UTC). Raises ToolError."""
-    times = f"&since={day}T00:00:00Z&until={day}T23:59:59Z" if day else ""
-    commits = ask(f"/repos/{repository}/commits?sha={name}&per_page=1{times}", list[Commit])
-    return commits[0] if commits else None
+        ask("init", "--quiet")
+        ask("remote", "add", "origin", url)
+        reach = [f"--shallow-since={day}T00:00:00Z"] if day else ["--depth=1"]
+        ask("fetch", "--quiet", "--no-tags", "--filter=tree:0", *reach, "origin", name)
+        until = [f"--until={day}T23:59:59Z"] if day else []
+        form = ("--format=%H %cd", "--date=format-local:%Y-%m-%d")
+        rev, _, date = ask("log", "-1", *form, *until, "FETCH_HEAD").strip().partition(" ")
+        if not rev:
+            raise ToolError(f"{url}: no commit of {day} in {name}")
+        return Commit(rev, date, {path: ask("show", f"{rev}:{path}") for path in paths})
 
 
 def head(repository: str, branch: str) -> Commit:
-    """Return the last commit of a branch. Raises ToolError, also without one."""
-    if commit := last_commit(repository, branch):
-        return commit
-    raise ToolError(f"{repository} has no branch {branch}")
+    """Return the last commit of a branch. Raises ToolError."""
+    return fetch_commit(repository, f"refs/heads/{branch}")
 
 
 def newest_version(repository: str) -> str:
-    """Return the newest final version of the latest releases; "0" without one. Raises ToolError."""
-    releases = ask(f"/repos/{repository}/releases?per_page=50", list[_Release]) or []
-    tags = [release.tag_name for release in releases if not release.prerelease]
-    versions = [tag[1:] for tag in tags if re.fullmatch(r"v[0-9]{1,4}(\.[0-9]{1,4}){1,2}", tag)]
+    """Return the newest final version among the tags; "0" without one. Raises ToolError."""
+    url = mirrored(f"{GITHUB}/{repository}")
+    with waiting(f"asking {url}"):
+        refs = git.ask(url, "ls-remote", "--tags", url, seconds=_SECONDS)
+    versions = re.findall(r"(?m)\trefs/tags/v([0-9]{1,4}(?:\.[0-9]{1,4}){1,2})$", refs)
     return max(versions, key=Version, default="0")
 
 
@@ -141,12 +99,12 @@ def upstream_versions(matrix: Matrix) -> Iterator[UpstreamVersion]:
     for name, release in matrix.releases.items():
         torch, pin = release.torch, matrix.pins[release.nixpkgs.pin]
         if torch.is_nightly:
-            nightly = head(f"{torch.owner}/{torch.repo}", _NIGHTLY_BRANCHES[0])
-            yield UpstreamVersion(name, "nightly", torch.rev, nightly.sha, str(nightly.date))
+            nightly = fetch_commit(f"{torch.owner}/{torch.repo}", _NIGHTLY_BRANCH)
+            yield UpstreamVersion(name, "nightly", torch.rev, nightly.rev, nightly.date)
         else:
             newest = max(torch.version, pytorch, key=Version)
             yield UpstreamVersion(name, "torch", torch.version, newest)
-        yield UpstreamVersion(name, "nixpkgs", pin.rev, nixpkgs.sha, str(nixpkgs.date))
+        yield UpstreamVersion(name, "nixpkgs", pin.rev, nixpkgs.rev, nixpkgs.date)
 
 
 class NightlyCommit(Struct, frozen=True, kw_only=True):
@@ -157,24 +115,23 @@ class NightlyCommit(Struct, frozen=True, kw_only=True):
     triton_rev: str
 
 
-def nightly_commit(torch: TorchSource, word: str) -> NightlyCommit:
-    """Return the commit of a day such as 20251222, of a revision, or for "" the newest one.
+def nightly_commit(torch: TorchSource, word: str = "") -> NightlyCommit:
+    """Return the commit of a day such as 20251222 or of a revision; without a word, the newest.
 
     Raises BuildPytorchError for another word, and ToolError if GitHub has no such commit or its
     source does not say its version or its Triton.
     """
-    repository = f"{torch.owner}/{torch.repo}"
-    names = (word,) if is_revision(word) else _NIGHTLY_BRANCHES
-    day = None if not word or is_revision(word) else _day(word)
-    commits = (last_commit(repository, name, day) for name in names)
-    commit = next(filter(None, commits), None)
-    if commit is None:
-        branches = " or ".join(_NIGHTLY_BRANCHES)
-        raise ToolError(f"{repository} has no commit {word or 'at all'} in {branches}")
-    version = _text(repository, "version.txt", commit.sha, r"([0-9]{1,4}\.[0-9]{1,4})\..*")
-    triton_rev = _text(repository, _TRITON_FILE, commit.sha, "([0-9a-f]{40})")
-    version = f"{version}.0.dev{commit.date:%Y%m%d}"
-    return NightlyCommit(rev=commit.sha, version=version, triton_rev=triton_rev)
+    repository, files = f"{torch.owner}/{torch.repo}", (_VERSION_FILE, _TRITON_FILE)
+    if is_revision(word):
+        commit = fetch_commit(repository, word, files)
+    else:
+        commit = fetch_commit(repository, _NIGHTLY_BRANCH, files, _day(word) if word else None)
+    version = _found(commit, _VERSION_FILE, r"([0-9]{1,4}\.[0-9]{1,4})\..*")
+    return NightlyCommit(
+        rev=commit.rev,
+        version=f"{version}.0.dev{commit.date.replace('-', '')}",
+        triton_rev=_found(commit, _TRITON_FILE, "([0-9a-f]{40})"),
+    )
 
 
 def _day(word: str) -> dt.date:
@@ -186,11 +143,8 @@ def _day(word: str) -> dt.date:
     raise BuildPytorchError(f'--nightly: found "{word[:60]}"; allowed: {allowed}')
 
 
-def _text(repository: str, path: str, rev: str, pattern: str) -> str:
-    """Return the first group of a pattern that a file at a revision fits. Raises ToolError."""
-    file = ask(f"/repos/{repository}/contents/{path}?ref={rev}", _File)
-    with contextlib.suppress(ValueError):
-        text = base64.b64decode(file.content).decode().strip() if file else ""
-        if found := re.fullmatch(pattern, text):
-            return found[1]
-    raise ToolError(f"{repository} {rev}: no {path} of the expected form")
+def _found(commit: Commit, path: str, pattern: str) -> str:
+    """Return the first group of a pattern that a file of a commit fits. Raises ToolError."""
+    if found := re.fullmatch(pattern, commit.texts[path].strip()):
+        return found[1]
+    raise ToolError(f"commit {commit.rev}: {path} has not the expected form")

@@ -17,7 +17,7 @@ from build_pytorch.matrix import matrix_text
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import Pin, PinFacts
 from build_pytorch.nix import evaluation, quoting, store
-from build_pytorch.sources.fetchers import SECONDS, mirrored
+from build_pytorch.sources.fetchers import SECONDS, nixpkgs_of
 
 _EXPRESSION: Final = Path(__file__).with_suffix(".nix")
 _EVALUATED: Final = ("cccl-headers", "cmake-flags")
@@ -42,12 +42,8 @@ def is_known(pin: Pin) -> bool:
 
 def learned(matrix: Matrix, pin: Pin) -> Pin:
     """Evaluate a pin and return it with what it contains. Raises ToolError if that fails."""
-    given = {"url": mirrored(pin.origin.address)}
-    if pin.sha256_of == pin.rev:
-        given["sha256"] = pin.sha256
-    nixpkgs = f"import (builtins.fetchTarball {quoting.literal(given)})"
     path = quoting.literal(str(_EXPRESSION))
-    argv = store.evaluate_argv(f"import (/. + {path}) {{ nixpkgs = {nixpkgs}; }}")
+    argv = store.evaluate_argv(f"import (/. + {path}) {{ nixpkgs = {nixpkgs_of(pin)}; }}")
     with waiting(f"evaluating nixpkgs {pin.rev}"):
         result = process.run(argv, seconds=SECONDS)
     if result.code:

@@ -7,14 +7,14 @@ over the release; with `--as`, into a new release that is like it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, structs
 
-from build_pytorch.base.errors import BuildPytorchError, ToolError
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix import known_hardware, matrix_reader, matrix_text
-from build_pytorch.matrix.compatibility import compiles
+from build_pytorch.matrix.defaults import OF_GITHUB
 from build_pytorch.matrix.field_types import Trail, listed, misfits
 from build_pytorch.matrix.known_hardware import repository_of, version_for
 from build_pytorch.matrix.matrix_text import Value
@@ -27,8 +27,6 @@ from build_pytorch.sources.github import NightlyCommit
 Values = dict[Trail, Value]
 """New values of a release by their path below its table; None removes the key."""
 
-_OF_GITHUB: Final = ("owner", "repo", "rev", "submodules", "hash", "hash_of", "patches")
-"""Keys of a source that is not the one of the pin."""
 _LEFT_OUT: Final = "none"
 """In place of the table of a companion that a release would inherit."""
 
@@ -71,6 +69,11 @@ class Move(Struct, frozen=True, kw_only=True):
         return self.matrix.releases[self.name]
 
     @property
+    def new_name(self) -> str:
+        """The name of the release that has the new versions."""
+        return self.beside or self.name
+
+    @property
     def new_cuda(self) -> str:
         """The version of CUDA after the move; empty without CUDA."""
         return self.cuda or (self.old.cuda.version if self.old.cuda else "")
@@ -92,34 +95,34 @@ def _pin_of(move: Move) -> tuple[str, Pin]:
     If nobody knows whether a pin has the versions, Nix evaluates it. Raises ToolError if that
     fails, and BuildPytorchError if it lacks one.
     """
-    key, pin = _target_pin(move)
+    key, pin = _wanted_pin(move) if move.nixpkgs else _best_pin(move)
+    if _lacking(move, pin):
+        pin = pin_facts.learned(move.matrix, pin)
     if lacking := _lacking(move, pin):
-        try:
-            pin = pin_facts.learned(move.matrix, pin)
-        except ToolError as error:
-            raise ToolError(f"pin.{key} is not known to have {lacking}; {error}") from None
-        if lacking := _lacking(move, pin):
-            hint = "--nixpkgs REV moves to another one"
-            raise BuildPytorchError(f"nixpkgs {pin.rev} has no {lacking}; {hint}")
+        hint = "--nixpkgs REV moves to another one"
+        raise BuildPytorchError(f"nixpkgs {pin.rev} has no {lacking}; {hint}")
     return key, pin
 
 
-def _target_pin(move: Move) -> tuple[str, Pin]:
-    """Return key and pin: the wanted one, or the best one with the wanted versions.
+def _best_pin(move: Move) -> tuple[str, Pin]:
+    """Return the pin with the CUDA that has the PyTorch, else the present one, else the newest."""
+    pins, own, torch = _known_pins(move.matrix), move.old.nixpkgs.pin, move.old.torch
 
-    A new revision has no facts; it replaces that of a pin that only this release uses.
+    def rank(key: str) -> tuple[bool, bool, tuple[int, ...], bool]:
+        has_torch = torch.is_of_pin and pins[key].torch == (move.torch or torch.version)
+        return has_torch, key == own, numbers(pins[key].torch), key in move.matrix.pins
+
+    fitting = [key for key, pin in pins.items() if move.new_cuda in {"", *pin.cuda.values()}]
+    key = max(fitting, key=rank, default=own)
+    return key, pins[key]
+
+
+def _wanted_pin(move: Move) -> tuple[str, Pin]:
+    """Return the pin that `nixpkgs` names; a new revision has no facts.
+
+    It replaces the revision of a pin that only this release uses. Raises BuildPytorchError.
     """
-    rev, own, torch = move.nixpkgs, move.old.nixpkgs.pin, move.old.torch
-    pins = _known_pins(move.matrix)
-
-    def order(key: str) -> tuple[bool, bool, tuple[int, ...], bool]:
-        is_native = torch.is_of_pin and pins[key].torch == (move.torch or torch.version)
-        return is_native, key == own, numbers(pins[key].torch), key in move.matrix.pins
-
-    if not rev:
-        fitting = [key for key, pin in pins.items() if move.new_cuda in {"", *pin.cuda.values()}]
-        key = max(fitting, key=order, default=own)
-        return key, pins[key]
+    rev, own, pins = move.nixpkgs, move.old.nixpkgs.pin, _known_pins(move.matrix)
     for key, pin in pins.items():
         if rev in {key, pin.rev}:
             return key, pin
@@ -127,8 +130,7 @@ def _target_pin(move: Move) -> tuple[str, Pin]:
         allowed = "40 hex digits of a revision, key of a pin, or stable, lts, unstable of Flox"
         raise BuildPytorchError(f'--nixpkgs: found "{rev[:40]}"; allowed: {allowed}')
     key = own
-    users = [name for name, it in move.matrix.releases.items() if it.nixpkgs.pin == own]
-    if move.beside or len(users) > 1:
+    if move.beside or sum(it.nixpkgs.pin == own for it in move.matrix.releases.values()) > 1:
         key = move.beside or move.name
         while key in pins:
             key += "_new"
@@ -139,7 +141,7 @@ def _target_pin(move: Move) -> tuple[str, Pin]:
 def _lacking(move: Move, pin: Pin) -> str:
     """Return what the release needs and its pin is not known to have, with what it has."""
     if not pin_facts.is_known(pin):
-        return f"anything: nobody evaluated {pin.rev}"
+        return "known contents"
     if move.new_cuda not in {"", *pin.cuda.values()}:
         return f"CUDA {move.new_cuda}: {listed(dict.fromkeys(pin.cuda.values())) or 'none'}"
     pythons = {pin.python, *(pin.facts.pythons if pin.facts else ())}
@@ -150,25 +152,6 @@ def _lacking(move: Move, pin: Pin) -> str:
 
 
 # --- a function for each axis ---
-
-
-def _values(move: Move, key: str, pin: Pin) -> dict[str, Values]:
-    """Return the changed values by their reason. `pin` is that of the moved release.
-
-    Raises BuildPytorchError for a PyTorch that is broken on the CUDA.
-    """
-    old, commit = move.old, move.commit
-    version = move.torch or (pin.torch if old.torch.is_of_pin else old.torch.version)
-    by_reason = {f"nixpkgs {pin.rev}": _of_pin(move, key, pin)}
-    if commit is None:
-        by_reason[f"PyTorch {version}"] = _of_torch(move, version, pin)
-    elif (commit.version, commit.rev) != (old.torch.version, old.torch.rev):
-        source = {**structs.asdict(commit), "hash": "", "hash_of": ""}
-        by_reason[f"PyTorch {commit.version}"] = {("torch", key): it for key, it in source.items()}
-    by_reason[f"CUDA {move.new_cuda}"] = _of_cuda(move, key, pin)
-    if move.python not in {"", old.python.version}:
-        by_reason[f"Python {move.python}"] = {("python", "version"): move.python}
-    return {reason: values for reason, values in by_reason.items() if values}
 
 
 def _of_pin(move: Move, key: str, pin: Pin) -> Values:
@@ -207,8 +190,7 @@ def _of_source(
 ) -> dict[str, Value]:
     """Return the changed keys of a source."""
     if is_of_pin:
-        others = dict.fromkeys(() if source.is_of_pin else _OF_GITHUB)
-        return {"version": version, "source": "nixpkgs", **others}
+        return {"version": version, "source": "nixpkgs", **dict.fromkeys(OF_GITHUB)}
     values: dict[str, Value] = {"version": version, "rev": f"v{version}", "hash": "", "hash_of": ""}
     if source.is_of_pin:
         owner, repo = repository_of(name)
@@ -217,16 +199,21 @@ def _of_source(
     return values
 
 
-def _of_cuda(move: Move, key: str, pin: Pin) -> Values:
+def _of_commit(move: Move, commit: NightlyCommit) -> Values:
+    """The source of a nightly, whose hash is not known yet."""
+    if commit.rev == move.old.torch.rev:
+        return {}
+    source = {**structs.asdict(commit), "hash": "", "hash_of": ""}
+    return {("torch", key): value for key, value in source.items()}
+
+
+def _of_cuda(move: Move, pin: Pin) -> Values:
     """The CUDA, the package set of the pin that has it, and its oldest driver."""
     old, version = move.old.cuda, move.new_cuda
     if old is None:
         return {}
     sets = [name for name, each in pin.cuda.items() if each == version]
     package_set = old.package_set if old.package_set in sets else sets[-1]
-    if broken := pin.cuda_facts(package_set).unforgiven:
-        what = f"nixpkgs marks torch as broken on {package_set} of pin.{key}: {'; '.join(broken)}"
-        raise BuildPytorchError(f"{what}; --nixpkgs REV moves to another one")
     values: Values = {}
     if package_set != old.package_set:
         values["cuda", "package_set"] = package_set
@@ -237,24 +224,33 @@ def _of_cuda(move: Move, key: str, pin: Pin) -> Values:
     return values
 
 
+def _of_python(move: Move) -> Values:
+    is_new = move.python not in {"", move.old.python.version}
+    return {("python", "version"): move.python} if is_new else {}
+
+
 # --- the text ---
 
 
-class Moved(Struct, frozen=True, kw_only=True):
-    """A matrix after a move, and the values of the release that changed, by their reason."""
+def moved(move: Move) -> tuple[Matrix, dict[str, Values]]:
+    """Return the matrix after a move, and the values of the release that changed by their reason.
 
-    matrix: Matrix
-    by_reason: dict[str, Values]
-    release: Release
-    pin: Pin
-
-
-def moved(move: Move) -> Moved:
-    """Move a release. Raises MatrixError if the matrix is not consistent then, and as `_pin_of`."""
-    matrix, text, name = move.matrix, move.matrix.text, move.beside or move.name
+    Raises MatrixError if the matrix is not consistent then, and as `_pin_of`.
+    """
+    matrix, text, name = move.matrix, move.matrix.text, move.new_name
     place: Trail = ("release", name)
     key, pin = _pin_of(move)
-    by_reason = _values(move, key, pin)
+    version = move.torch or (pin.torch if move.old.torch.is_of_pin else move.old.torch.version)
+    by_reason = {
+        f"nixpkgs {pin.rev}": _of_pin(move, key, pin),
+        f"CUDA {move.new_cuda}": _of_cuda(move, pin),
+        f"Python {move.python}": _of_python(move),
+    }
+    if move.commit:
+        by_reason[f"PyTorch {move.commit.version}"] = _of_commit(move, move.commit)
+    else:
+        by_reason[f"PyTorch {version}"] = _of_torch(move, version, pin)
+    by_reason = {reason: values for reason, values in by_reason.items() if values}
     values = {trail: value for group in by_reason.values() for trail, value in group.items()}
     if pin != _known_pins(matrix).get(key):
         text = pin_facts.written(text, key, pin, matrix.pins.get(key))
@@ -276,41 +272,18 @@ def moved(move: Move) -> Moved:
         if not (move.beside or move.old.like):
             del values[trail]
     text = matrix_text.with_values(text, {(*place, *trail): values[trail] for trail in values})
-    for group in _groups(move) if move.beside else ():
-        text = matrix_text.with_table(text, (*place, "group", 0), group)
-    new = matrix_reader.parse(text, root=matrix.root)
-    return Moved(matrix=new, by_reason=by_reason, release=new.releases[name], pin=pin)
+    return matrix_reader.parse(text, root=matrix.root), by_reason
 
 
-def _groups(move: Move) -> list[dict[str, Any]]:
-    """Return the groups of a new release; none if its CUDA compiles for all that it inherits."""
-    cuda = move.old.cuda and structs.replace(move.old.cuda, version=move.new_cuda)
-    fitting = [key for key, gpu in move.matrix.gpus.items() if compiles(cuda, gpu)]
-    groups = []
-    for group in move.old.group:
-        gpus = [key for key in group.gpu if key in fitting]
-        given = structs.asdict(group) | {"gpu": gpus}
-        if gpus or not group.gpu:
-            groups.append({name: value for name, value in given.items() if value})
-    is_inherited = all({*group.gpu} <= {*fitting} for group in move.old.group)
-    return [] if is_inherited else groups
-
-
-def left_to_do(move: Move, moved: Moved) -> Iterator[str]:
+def left_to_do(move: Move, after: Matrix) -> Iterator[str]:
     """Yield what a person has to check after a move."""
-    old, new, pin = move.old, moved.release, moved.pin
-    if pin.doubts:
+    old, new = move.old, after.releases[move.new_name]
+    if doubts := after.pins[new.nixpkgs.pin].doubts:
         ask = "`invoke prefetch --only nixpkgs` asks nixpkgs itself"
-        yield f"pin.{new.nixpkgs.pin}, {pin.doubts}; {ask}"
+        yield f"pin.{new.nixpkgs.pin}, {doubts}; {ask}"
     if new.torch.triton_rev != old.torch.triton_rev:
         yield f"compare the Triton of the pin with {new.torch.triton_rev}, for torch.compile"
-    for name, companion in old.companions.items():
-        now = new.companions.get(name)
-        if now is None:
-            yield f"{name} is left out: no version for PyTorch {new.torch.version} is known"
-        elif now.version != companion.version and now.patches == "keep" and not now.is_of_pin:
-            yield f"check whether the patches of nixpkgs apply to {name} {now.version}"
-    if old.cuda and new.cuda and new.cuda.version != old.cuda.version:
-        yield f"check that the rules and driver {new.cuda.driver} fit CUDA {new.cuda.version}"
+    for name in old.companions.keys() - new.companions:
+        yield f"{name} is left out: no version for PyTorch {new.torch.version} is known"
     if move.beside:
         yield f"write the purpose of release.{move.beside}: whom it is for"

@@ -27,15 +27,14 @@ def bump(
     dry_run: bool = False,
 ) -> int:
     """Move a release to another PyTorch, nixpkgs or CUDA."""
-    from build_pytorch.base import file_plan
-    from build_pytorch.base.console import Screen, counted
-    from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
-    from build_pytorch.base.file_plan import Action
+    from build_pytorch.base import paths
+    from build_pytorch.base.console import Screen
+    from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
     from build_pytorch.matrix import matrix_reader, matrix_text
     from build_pytorch.matrix.selection import only_release
-    from build_pytorch.sources import fetchers, github, planned_change
+    from build_pytorch.sources import fetchers, github
     from build_pytorch.sources.release_move import Move, left_to_do, moved
-    from build_pytorch.verify import reports
+    from build_pytorch.tasks import phases
 
     if not (torch or nixpkgs or cuda or python or nightly):
         words = "--torch VERSION, --nixpkgs REV, --cuda VERSION, --python VERSION or --nightly"
@@ -48,37 +47,28 @@ def bump(
         fix = "--nightly moves it; for a version, name another release with --release"
         raise BuildPytorchError(f"{what}; {fix}")
     if nixpkgs in github.FLOX_BRANCHES and nixpkgs not in old.pins:
-        nixpkgs = github.head("flox/nixpkgs", nixpkgs).sha
+        nixpkgs = github.head("flox/nixpkgs", nixpkgs).rev
     commit = _commit(old, name, nightly) if nightly else None
     versions = {"torch": torch, "nixpkgs": nixpkgs, "cuda": cuda, "python": python}
     move = Move(matrix=old, name=name, beside=as_, commit=commit, **versions)
-    after = moved(move)
-    if not after.by_reason:
+    after, by_reason = moved(move)
+    if not by_reason:
         screen.line(f"nothing to do: release.{name} has these versions")
         return EXIT_OK
-    for reason, values in after.by_reason.items():
+    for reason, values in by_reason.items():
         tables = dict.fromkeys(".".join(map(str, trail[:-1])) for trail in values)
         screen.fold("", f"{reason}: {', '.join(tables)}", indent=2)
-    fetched = fetchers.fetch_moved(old, after.matrix, as_ or name)
-    text = matrix_text.with_values(after.matrix.text, fetchers.hash_values(fetched))
+    fetched = fetchers.fetch_moved(old, after, move.new_name)
+    text = matrix_text.with_values(after.text, fetchers.hash_values(fetched))
     new = matrix_reader.parse(text, root=old.root)
-    planned = planned_change.plan_files(old, new)
-    screen.diff(planned[0].diff())
-    file_plan.print_plan(screen, planned)
-    if refused := [change for change in planned if change.action is Action.REFUSED]:
-        screen.line(f"{counted(len(refused), 'file')} edited by hand: nothing was written.")
-        return EXIT_FINDINGS
-    result = planned_change.verify_planned(new, planned)
-    reports.show(result, screen)
-    if result.exit_code != EXIT_OK:
-        screen.line("The new recipes do not pass verification: nothing was written.")
-        return EXIT_FINDINGS
-    if not dry_run:
-        file_plan.apply(old.root, planned)
-    screen.line("Dry run: nothing was written." if dry_run else "Written; `git diff` shows it.")
-    first = next((v.id for v in new.of_release(as_ or name) if not v.impossible), "")
+    screen.diff(matrix_text.change(old.root / paths.MATRIX, old.text, text).diff())
+    code = phases.run([1, 2, 3, 4, 5], moved=(old, new), dry_run=dry_run, verify=True)
+    if code or dry_run:
+        return code
+    screen.line("Written; `git diff` shows it.")
+    first = next((v.id for v in new.of_release(move.new_name) if not v.impossible), "")
     build = f"build one variant before the others: `git add -A`, `invoke build {first}`"
-    for note in (*left_to_do(move, after), build):
+    for note in (*left_to_do(move, new), build):
         screen.fold("  - ", note, indent=4)
     return EXIT_OK
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
 
 from build_pytorch.tasks.command import command, load
+
+if TYPE_CHECKING:
+    from build_pytorch.matrix.model import Matrix
 
 _MOST_DIFFS = 3
 """Refused files whose diffs are printed; `-v` prints all."""
@@ -25,8 +28,15 @@ def _phases(name: str, numbers: Sequence[int], summary: str) -> Callable[..., An
         verbose: bool = False,
         json: bool = False,
     ) -> int:
-        options = {"dry_run": dry_run, "check": check, "force": force, "verbose": verbose}
-        return run(numbers, **options, json=json, verify=name == "all")
+        return run(
+            numbers,
+            dry_run=dry_run,
+            check=check,
+            force=force,
+            verbose=verbose,
+            json=json,
+            verify=name == "all",
+        )
 
     phase.__doc__ = summary
     task: Callable[..., Any] = command(name=name)(phase)
@@ -50,33 +60,39 @@ def run(
     verbose: bool = False,
     json: bool = False,
     verify: bool = False,
+    moved: tuple[Matrix, Matrix] | None = None,
 ) -> int:
     """Plan, apply and print phases; `verify`: check the result.
 
+    `moved` are the matrix of the disk and one that takes its place, unless a file is refused.
     Returns the exit code. Raises BuildPytorchError for what stops a run altogether.
     """
-    from build_pytorch.base import file_plan
+    from build_pytorch.base import file_plan, paths
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
     from build_pytorch.base.file_plan import Action, totals
     from build_pytorch.generate.phase_plan import plan
     from build_pytorch.generate.text_plan import Tree
+    from build_pytorch.matrix import matrix_text
     from build_pytorch.matrix.model import Phase
     from build_pytorch.tasks.reference_pages import reference_pages
     from build_pytorch.verify import reports, verification
 
-    matrix = load()
+    old, matrix = moved or (load(),) * 2
     root = matrix.root
     tree = Tree(root, force=force)
     phases = [phase for phase in Phase if phase.number in numbers]
     pages = reference_pages() if Phase.DOCS in phases else {}
     plans = {phase: plan(phase, matrix, tree, pages) for phase in phases}
     changes = [change for planned in plans.values() for change in planned]
-    is_read_only, has_changes = dry_run or check, any(change.action.writes for change in changes)
+    if moved:
+        changes.insert(0, matrix_text.change(root / paths.MATRIX, old.text, matrix.text))
+    refused = [change for change in changes if change.action is Action.REFUSED]
+    is_read_only = dry_run or check or bool(moved and refused)
+    has_changes = any(change.action.writes for change in changes)
     if not is_read_only:
         file_plan.apply(root, changes)  # before it is reported: it may fail
     is_pending = is_read_only and has_changes
-    refused = [change for change in changes if change.action is Action.REFUSED]
     code = EXIT_FINDINGS if refused or (is_pending and check) else EXIT_OK
     screen = Screen(sys.stdout)
     if not json:
