@@ -79,15 +79,14 @@ def read_wheel(torch: str, platform: str) -> dict[str, Any]:
 def _gpu_code(library: Path) -> tuple[list[str], list[str]]:
     """Return the capabilities of machine code and of PTX that at least half of the objects have."""
     objects = device_objects(read_elf(library)) if library.exists() else []
-    cubins = Counter(code for each in objects for code in each.cubins)
-    ptx = Counter(code for each in objects for code in each.ptx)
-    least = max(cubins.values(), default=0) / 2
+    counts = Counter(code for each in objects for code in each)
+    least = max((counts[code] for code in counts if code.startswith("sm_")), default=0) / 2
 
-    def common(found: Counter[str]) -> list[str]:
-        capabilities = [capability_of(code) for code in found if found[code] > least]
-        return sorted(capabilities, key=numbers)
+    def common(kind: str) -> list[str]:
+        codes = [code for code in counts if code.startswith(kind) and counts[code] > least]
+        return sorted(map(capability_of, codes), key=numbers)
 
-    return common(cubins), common(ptx)
+    return common("sm_"), common("compute_")
 
 
 def changed(text: str, torch: str, platform: str, facts: dict[str, Any]) -> str:

@@ -130,8 +130,8 @@ def package_of(package_id: str) -> Package:
 def looked(part_id: str, package: str | Package, folder: Path) -> dict[str, Any]:
     """What one part reports about the files of a folder, as the JSON document has it."""
     package = package_of(package) if isinstance(package, str) else package
-    target = inspection.folder_target(package, folder)
-    return dict(msgspec.to_builtins(inspection.look(part_id, target)))
+    result = inspection.inspect_target(inspection.folder_target(package, folder))
+    return next(dict(msgspec.to_builtins(part)) for part in result.parts if part.id == part_id)
 
 
 def texts(part: dict[str, Any], severity: str = "error") -> str:

@@ -1,4 +1,4 @@
-"""The command `invoke inspect`: real folders, and results of a real Nix store."""
+"""`invoke inspect`: the configuration, and results of a real Nix store."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from built_files import (
 from conftest import Project, error_line, needs_nix
 
 from build_pytorch.base import digest
-from build_pytorch.inspect import closure, inspection
+from build_pytorch.inspect import inspection, target
 from build_pytorch.inspect.configuration import cxx_flags, judge_config
-from build_pytorch.inspect.inspection import Inspection
 from build_pytorch.inspect.target import Target
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.tables import ClosureBudget
@@ -38,18 +37,6 @@ LEDGER = ".build-pytorch/ledger.jsonl"
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return small_project(tmp_path / "project", "cpu-avx2")
-
-
-# --- folders ---
-
-
-def test_everything_passes_where_the_files_are_those_of_the_variant(
-    project: Project, tmp_path: Path
-) -> None:
-    with_config(tmp_path / "lib", AVX2)
-    done = inspect(project, "cpu-avx2", "--path", str(tmp_path / "lib"), env={"PATH": "/nowhere"})
-    assert done.returncode == 0, done.stdout
-    assert not (project.root / LEDGER).exists()
 
 
 # --- configuration ---
@@ -92,8 +79,6 @@ def test_the_configuration_is_compared(row: str) -> None:
     stated = (None if "?" in text else text for text in texts_)
     findings = list(judge_config(variant, *stated))
     assert "; ".join(f"{one.severity} {one.found}" for one in findings) == says
-    for finding in findings:
-        assert ("records no CUDA activity" in finding.expected) is ("CUPTI" in finding.found)
 
 
 def test_flags_are_a_whole_string_and_limited() -> None:
@@ -103,17 +88,18 @@ def test_flags_are_a_whole_string_and_limited() -> None:
     assert len(cxx_flags([b"x" * 10**6 + mark + b"x" * 10**6]) or "") == 1 << 16
 
 
-def test_the_configuration_is_read_from_the_files(tmp_path: Path) -> None:
-    with_config(tmp_path / "lib", [*AVX2, "-mtune=generic"])
-    part = looked("config", "cpu-avx2", tmp_path / "lib")
-    assert (
-        part["figures"]["flags"]
-        == "-mavx2 -mfma -mf16c -mtune=generic -fvisibility-inlines-hidden -O2"
-    )
-    assert (part["state"], part["figures"]["version"]) == ("passed", "2.10.0")
-    compile_library(tmp_path / "lib")
+def test_the_configuration_is_read_from_the_files(project: Project, tmp_path: Path) -> None:
+    lib = tmp_path / "lib"
+    with_config(lib, [*AVX2, "-mtune=generic"])
+    done = inspect(project, "cpu-avx2", "--path", str(lib), env={"PATH": "/nowhere"})
+    assert done.returncode == 0, done.stdout
+    assert not (project.root / LEDGER).exists()
+    figures = looked("config", "cpu-avx2", lib)["figures"]
+    assert figures["flags"] == f"{RIGHT} -mtune=generic -fvisibility-inlines-hidden -O2"
+    assert (figures["version"], figures["cuda"]) == ("2.10.0", "")
+    compile_library(lib)
     (tmp_path / "version.py").unlink()
-    part = looked("config", "cpu-avx2", tmp_path / "lib")
+    part = looked("config", "cpu-avx2", lib)
     unknown = "the version, the CUDA version, CXX_FLAGS not found"
     assert (part["state"], texts(part, "undecided")) == ("skipped", unknown)
 
@@ -143,6 +129,7 @@ in {
   second = result (map named [ "cuda_cudart-13.0.96" "cuda_nvrtc-12.9.86" ]) whole;
 }
 """
+OTHER_CUDA = "cuda_nvrtc-12.9.86"
 NAMES = re.findall(r"(?m)^  (\w+) = result [\[(]", EXPRESSION)
 
 
@@ -150,7 +137,6 @@ class Results:
     """Results in a Nix store of its own, by name, and the environment of that store."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         self.env = {
             "NIX_REMOTE": "local",
             "NIX_STORE_DIR": f"{folder}/nix/store",
@@ -160,39 +146,35 @@ class Results:
             "XDG_CACHE_HOME": f"{folder}/cache",
         }
         with_config(folder / "files/lib", AVX2)
+        self.size = sum(file.stat().st_size for file in (folder / "files/lib").iterdir())
         (folder / "all.nix").write_text(EXPRESSION)
         argv = ["nix-build", "all.nix", "--no-out-link", "--arg", "files", "./files"]
         argv += ["--argstr", "path", os.environ["PATH"]]
         for name in NAMES:
             argv += ["-A", name]
         env = {**os.environ, **self.env}
-        done = subprocess.run(
-            argv, cwd=folder, env=env, check=True, stdout=subprocess.PIPE, text=True
-        )
-        self.outputs = dict(zip(NAMES, done.stdout.split(), strict=True))
+        done = subprocess.check_output(argv, cwd=folder, env=env, text=True)
+        self.outputs = dict(zip(NAMES, done.split(), strict=True))
 
-    def link(self, root: Path, name: str, id_: str = "cpu-avx2") -> None:
+    def link(self, root: Path, name: str, variant: Variant) -> None:
         """Let a checkout have this result of a variant."""
-        (root / f"result-{variant_of(id_).package}").symlink_to(self.outputs[name])
+        link = root / f"result-{variant.package}"
+        link.unlink(missing_ok=True)
+        link.symlink_to(self.outputs[name])
 
-    def inspected(self, root: Path, name: str, variant: str | Variant = "cpu-avx2") -> Inspection:
-        """The inspection of a result, in this process."""
-        variant = variant_of(variant) if isinstance(variant, str) else variant
-        self.link(root, name, variant.id)
+    def inspected(self, root: Path, name: str, variant: Variant) -> tuple[str, dict[str, Any]]:
+        """The folder of a result and what its last part reports, in this process."""
+        self.link(root, name, variant)
         with pytest.MonkeyPatch.context() as patch:
             for key, value in self.env.items():
                 patch.setenv(key, value)
-            return inspection.inspect_result(root, variant)
+            result = inspection.inspect_result(root, variant)
+        return result.folder, dict(msgspec.to_builtins(result.parts[-1]))
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return Results(tmp_path_factory.mktemp("results"))
-
-
-def named(result: Inspection, part_id: str) -> dict[str, Any]:
-    (part,) = [part for part in result.parts if part.id == part_id]
-    return dict(msgspec.to_builtins(part))
 
 
 def remember(project: Project, recipe: str, output: str) -> None:
@@ -212,7 +194,7 @@ OLDER = "sha256:of-an-older-recipe"
 def test_a_result_is_recorded_with_the_digest_of_the_recipe_that_it_was_built_from(
     project: Project, results: Results, built_from: str
 ) -> None:
-    results.link(project.root, "right")
+    results.link(project.root, "right", variant_of("cpu-avx2"))
     current = digest.of_bytes(project.recipe("cpu-avx2").read_bytes())
     for known in {"current": [current, OLDER], "older": [OLDER], "unknown": []}[built_from]:
         remember(project, known, results.outputs["right"])
@@ -231,15 +213,15 @@ def test_a_result_is_recorded_with_the_digest_of_the_recipe_that_it_was_built_fr
     report = json.loads((project.root / event.report).read_text())
     assert (report["outcome"], report["digest"]) == ("passed", event.digest)
     ids = [part["id"] for part in report["parts"]]
-    assert ids == ["files", "device-code", "config", "features", "closure"]
+    assert ids == ["libraries", "config", "features", "closure"]
 
 
 @needs_nix
 def test_one_bad_result_is_a_row_and_the_others_are_inspected(
     project: Project, results: Results
 ) -> None:
-    results.link(project.root, "right")
-    results.link(project.root, "empty", "cpu-avx512")
+    for name, id_ in (("right", "cpu-avx2"), ("empty", "cpu-avx512")):
+        results.link(project.root, name, variant_of(id_))
     (project.root / "result-pytorch-python313-cpu-avx512vnni").symlink_to("result-pytorch")
     loop = project.root / "result-pytorch-python313-cpu-avx512bf16"
     loop.symlink_to(loop.name)
@@ -253,34 +235,20 @@ def test_one_bad_result_is_a_row_and_the_others_are_inspected(
         "cpu-avx512vnni": "not run",
     }
     (reason,) = rows["cpu-avx512"]["reasons"]  # not those of parts that were skipped
-    assert "files: libtorch_cpu.so: not in " in reason
+    assert "libraries: libtorch_cpu.so: not in " in reason
     assert "does not lead into the Nix store" in rows["cpu-avx512bf16"]["reasons"][0]
-
-
-@needs_nix
-def test_a_second_cuda_is_found_in_a_closure(results: Results, tmp_path: Path) -> None:
-    part = named(results.inspected(tmp_path, "second", "sm90-avx2"), "closure")
-    assert part["state"] == "failed"
-    assert texts(part).startswith("CUDA 12.9: cuda_nvrtc-12.9.86")
-
-
-@needs_nix
-def test_libraries_may_be_in_another_output(results: Results, tmp_path: Path) -> None:
-    result = results.inspected(tmp_path, "split")
-    assert result.outcome == "passed"
-    assert result.folder.endswith("-python3.13-torch-lib/lib")
-    assert named(result, "config")["figures"]["version"] == "2.10.0"
 
 
 CUDA_NAMES = """
 sm90-avx2 | cuda13.0-cuda_cudart-13.0.96 cuda13.0-libcublas-13.1.0.3 |
 sm90-avx2 | cuda_cudart-13.0.96-lib libnvjitlink-13.0.88 libcublas-13.1.0.3 libcufft-12.0.0.61 |
 sm90-avx2 | cuda_cudart-13.0.96 cuda_compat-12.8.1 cudnn-9.13.0.50 |
-sm90-avx2 | cuda_cudart-13.0.96 cuda12.8-libcublas-12.8.4.1 | error CUDA 12.8: cuda12.8-libcublas
-sm90-avx2 | cuda_cudart-13.0.96 cuda_nvrtc-12.9.86          | error CUDA 12.9: cuda_nvrtc-12.9.86
-sm90-avx2 | cuda13.0-cuda_nvrtc-12.9.86                     | error CUDA 12.9: cuda13.0-cuda_nvrtc
-sm90-avx2 | cuda-merged-12.8                                | error CUDA 12.8: cuda-merged-12.8
-sm90-avx2 | libcublas-13.1.0.3 cudnn-9.13.0.50              | warning libcublas-13.1.0.3, cudnn-9.13
+sm90-avx2 | cuda_cudart-13.0.96 cuda12.8-libcublas-12.8.4.1 | error another CUDA: cuda12.8-libcublas
+sm90-avx2 | cuda_cudart-13.0.96 cuda_nvrtc-12.9.86          | error another CUDA: cuda_nvrtc-12.9.86
+sm90-avx2 | cuda13.0-cuda_nvrtc-12.9.86                     | error another CUDA: cuda13.0-cuda_nv
+sm90-avx2 | cuda-merged-12.8                                | error another CUDA: cuda-merged-12.8
+sm90-avx2 | cudatoolkit-12.8.1 magma-cuda-static-2.9.0      | error another CUDA: cudatoolkit-12.8.1
+sm90-avx2 | libcublas-13.1.0.3 cudnn-9.13.0.50              |
 sm90-avx2 | glibc-2.40                                      | error no CUDA at all
 cpu-avx2  | glibc-2.40                                      |
 cpu-avx2  | libcublas-13.1.0.3                              | error CUDA in a CPU-only variant: lib
@@ -290,68 +258,60 @@ cpu-avx2  | libcublas-13.1.0.3                              | error CUDA in a CP
 @pytest.mark.parametrize("row", CUDA_NAMES.strip().splitlines())
 def test_a_closure_holds_the_cuda_of_its_variant_and_no_other(row: str) -> None:
     id_, names, says = (cell.strip() for cell in row.split("|"))
-    findings = list(closure.check_names(variant_of(id_), names.split()))
+    findings = list(target.check_names(variant_of(id_), names.split()))
     assert len(findings) == bool(says)
     assert "".join(f"{one.severity} {one.found}" for one in findings).startswith(says)
 
 
 @needs_nix
-def test_a_closure_above_its_budget_is_found(results: Results, tmp_path: Path) -> None:
-    replace, here = msgspec.structs.replace, variant_of("cpu-avx2")
+def test_a_closure_is_that_of_the_result(results: Results, tmp_path: Path) -> None:
+    here, gpu, replace = variant_of("cpu-avx2"), variant_of("sm90-avx2"), msgspec.structs.replace
+    folder, part = results.inspected(tmp_path, "split", here)  # libraries in another output
+    assert (part["state"], *part["figures"]["largest"]) == (
+        "passed",
+        "python3.13-torch-lib",
+        "result",
+    )
+    assert folder == f"{results.outputs['split']}/lib/python3.13/site-packages/torch/lib"
+    assert texts(results.inspected(tmp_path, "second", gpu)[1]) == f"another CUDA: {OTHER_CUDA}"
     build = replace(here.release.build, closure_gib=ClosureBudget(gpu=8, cpu=0))
     small = replace(here, release=replace(here.release, build=build))
-    part = named(results.inspected(tmp_path, "right", small), "closure")
-    assert part["state"] == "failed"
-    assert "0.0 GiB; the largest: result 0.0" in texts(part)
-    assert list(part["figures"]["largest"]) == ["result"]
-    own = sum(file.stat().st_size for file in (results.folder / "files/lib").iterdir())
-    assert own < part["figures"]["bytes"] < 2 * own + 10_000
+    _, part = results.inspected(tmp_path, "right", small)
+    assert texts(part) == "0.0 GiB; the largest: result 0.0"
+    assert results.size < part["figures"]["bytes"] < 2 * results.size + 10_000
 
 
 @pytest.mark.parametrize(("size", "is_wrong"), [(110, False), (111, True), (50, False)])
 def test_a_closure_may_grow_by_a_tenth_over_an_earlier_build(size: int, is_wrong: bool) -> None:
-    target = Target(package=variant_of("cpu-avx2"), folder=Path(), earlier=("inspect-1.json", 100))
-    findings = list(closure.check_size(target, size, {}))
-    assert [one.fix for one in findings] == [
-        "look at the overlays in the recipe; if it is meant, delete inspect-1.json"
-    ] * is_wrong
+    here = Target(package=variant_of("cpu-avx2"), folder=Path(), earlier=("inspect-1.json", 100))
+    fix = "look at the overlays in the recipe; if it is meant, delete inspect-1.json"
+    assert [one.fix for one in target.check_size(here, size, {})] == [fix] * is_wrong
 
 
 @needs_nix
 def test_a_closure_is_compared_with_that_of_the_last_other_result(
-    project: Project, results: Results, monkeypatch: pytest.MonkeyPatch
+    project: Project, results: Results
 ) -> None:
-    for key, value in results.env.items():
-        monkeypatch.setenv(key, value)
     variant, root = variant_of("cpu-avx2"), project.root
-    remember(project, OLDER, results.outputs["empty"])
-    remember(project, OLDER, results.outputs["right"])
-    results.link(root, "empty")
-    first = inspection.inspect_result(root, variant)
-    (root / f"result-{variant.package}").unlink()
-    results.link(root, "right")
+    for name in ("empty", "right"):
+        remember(project, OLDER, results.outputs[name])
+    results.inspected(root, "empty", variant)
+    (report,) = (root / ".build-pytorch/reports").iterdir()
     for _ in range(2):  # what was inspected is not compared with itself
-        closure_part = named(inspection.inspect_result(root, variant), "closure")
-        assert texts(closure_part).startswith("0.0 GiB; the largest: result")
-        assert first.report in closure_part["findings"][0]["fix"]
-    (root / first.report).unlink()
-    assert named(inspection.inspect_result(root, variant), "closure")["state"] == "passed"
+        _, part = results.inspected(root, "right", variant)
+        assert texts(part) == "0.0 GiB; the largest: result 0.0"
+        assert report.name in part["findings"][0]["fix"]
+    report.unlink()
+    assert results.inspected(root, "right", variant)[1]["state"] == "passed"
 
 
 # --- bad input ---
-
-
-def test_a_variant_that_was_not_built_is_one_line_with_the_command(project: Project) -> None:
-    done = inspect(project, "cpu-avx2")
-    assert (done.returncode, "passed" in done.stdout) == (3, False)
-    assert "run `invoke build cpu-avx2`" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
         (["cpu-avx2", "--path", "nowhere"], "no libtorch_cpu.so in it"),
-        (["cpu-avx2", "--path", ".flox"], "no libtorch_cpu.so in it"),
         (["cpu-*", "--path", ".flox"], "the files of one variant"),
         (["cpu-avx3"], 'did you mean "cpu-avx2"?'),
     ],
@@ -362,3 +322,5 @@ def test_bad_input_is_one_line(project: Project, argv: list[str], says: str) -> 
     assert done.returncode == 2
     assert says in error_line(done)
     assert project.snapshot() == before
+    unbuilt = inspect(project, "cpu-avx2")
+    assert (unbuilt.returncode, "run `invoke build cpu-avx2`" in unbuilt.stdout) == (3, True)

@@ -130,7 +130,7 @@ def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_pa
     world.program("flox", "#!/bin/sh\nexit 0\n")  # somebody is logged in
     published = row("publish", "--without-evidence")
     assert published["action"] == "refused"
-    assert published["reason"].startswith("its inspection failed: files: libtorch_cpu.so")
+    assert published["reason"].startswith("its inspection failed: libraries: libtorch_cpu.so")
 
 
 @pytest.mark.slow

@@ -26,10 +26,8 @@ _MAGIC: Final = b"\x7fELF\x02\x01"
 _NOBITS: Final = 8
 _LONGEST_NAME: Final = 256
 _BEYOND: Final = 1 << 60  #: an offset that no file has
-_MOST_TEXT: Final = 1 << 28
-"""Bytes of a section of texts; the largest of an official wheel has 19 MB (2.11.0)."""
-MACHINES: Final = {"x86_64-linux": 62, "aarch64-linux": 183}
-"""e_machine of each platform (System V ABI)."""
+_MOST_TEXT: Final = 1 << 26  #: bytes of a section of texts; a wheel has at most 19 MB (2.11.0)
+MACHINES: Final = {"x86_64-linux": 62, "aarch64-linux": 183}  #: e_machine (System V ABI)
 DEVICE_CODE: Final = b".nv_fatbin"
 """Device code that can run; __nv_relfatbin holds what the device linker took it from.
 
@@ -44,8 +42,8 @@ _IMAGE: Final = Layout("<HxxIQ12xI8xQ")
 _OBJECT_MAGIC: Final = 0xBA55ED50
 _KINDS: Final = {1: "compute", 2: "sm"}
 _SUFFIXES: Final = {1 << 20: "a", 1 << 21: "f"}
-_MOST_IMAGES: Final = 100_000
-_MOST_PADDING: Final = 4096
+_ALIGNMENT: Final = 4  #: linkers align objects with zeros, to this or a multiple of it
+_MOST_STEPS: Final = 200_000  #: objects, images and words of zeros
 
 
 class ElfFile(Struct, frozen=True):
@@ -57,94 +55,69 @@ class ElfFile(Struct, frozen=True):
     sections: dict[bytes, tuple[int, int]]
 
     def texts(self) -> list[bytes]:
-        """Return the names and the texts of a library. Raises ToolError if they are too long."""
+        """Return the names and the texts of a library."""
         places = [self.sections.get(name, (0, 0)) for name in (b".dynstr", b".rodata")]
-        if max(size for _, size in places) > _MOST_TEXT:
-            raise ToolError(f"{self.path.name}: more than {_MOST_TEXT >> 20} MiB of text")
         with self.path.open("rb") as file:
-            return [_read(file, *place) for place in places]
+            return [_read(file, at, min(size, _MOST_TEXT)) for at, size in places]
 
 
-class DeviceObject(Struct, frozen=True):
-    """The device code of one .cu file: bytes by architecture, such as sm_120 or compute_120."""
-
-    images: dict[str, int]
-
-    @property
-    def cubins(self) -> set[str]:
-        """The architectures that it has machine code for."""
-        return {name for name in self.images if name.startswith("sm_")}
-
-    @property
-    def ptx(self) -> set[str]:
-        """The architectures that it has PTX for."""
-        return self.images.keys() - self.cubins
+DeviceObject = dict[str, int]
+"""The device code of one .cu file: bytes by architecture, such as sm_120; compute_120 is PTX."""
 
 
 def read_elf(path: Path) -> ElfFile:
     """Read the headers of an ELF file and check what they refer to.
 
-    Raises ToolError with the reason if it is not a complete 64-bit little-endian library.
+    Raises OSError, and ToolError if it is not a complete 64-bit little-endian library.
     """
-    try:
-        with open_regular(path) as file:
-            return _read_headers(path, file, os.fstat(file.fileno()).st_size)
-    except OSError as fault:
-        raise ToolError(fault.strerror or "cannot be read") from None
-
-
-def _read_headers(path: Path, file: BinaryIO, size: int) -> ElfFile:
-    head = _read(file, 0, len(_MAGIC))
-    if head != _MAGIC:
-        raise ToolError("it begins with other bytes" if head else "it is empty")
-    machine, place, row_size, count, index = _unpacked(_HEADER, file, 0)
-    table = _read(file, place, count * _ROW.size)
-    # No linker makes a library of more than 65,279 sections, whose number is elsewhere.
-    if index >= count or row_size != _ROW.size or len(table) != count * _ROW.size:
-        raise ToolError("its table of sections is missing or cut off")
-    rows = list(_ROW.iter_unpack(table))
-    held = [(name, at, length) for name, kind, at, length in rows if kind != _NOBITS]
-    needed = max((at + length for _, at, length in held), default=0)
-    if needed > size:
-        raise ToolError(f"{size} bytes of {needed}")
-    _, kind, names, _ = rows[index]
-    if kind == _NOBITS:
-        raise ToolError("its sections have no names")
-    sections: dict[bytes, tuple[int, int]] = {}
-    for start, at, length in held:
-        name = _read(file, names + start, _LONGEST_NAME).partition(b"\0")[0]
-        sections.setdefault(name, (at, length))
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if _read(file, 0, len(_MAGIC)) != _MAGIC:
+            raise ToolError("it does not begin as one")
+        machine, place, row_size, count, index = _unpacked(_HEADER, file, 0)
+        table = _read(file, place, count * _ROW.size)
+        # No linker makes a library of more than 65,279 sections, whose number is elsewhere.
+        if index >= count or row_size != _ROW.size or len(table) != count * _ROW.size:
+            raise ToolError("its table of sections is missing or cut off")
+        rows = list(_ROW.iter_unpack(table))
+        held = [(name, at, length) for name, kind, at, length in rows if kind != _NOBITS]
+        needed = max((at + length for _, at, length in held), default=0)
+        if needed > size:
+            raise ToolError(f"{size} bytes of {needed}")
+        sections = {}
+        for start, at, length in held:
+            name = _read(file, rows[index][2] + start, _LONGEST_NAME)
+            sections[name.partition(b"\0")[0]] = (at, length)
     return ElfFile(path, machine, size, sections)
 
 
 def device_objects(elf: ElfFile) -> list[DeviceObject]:
     """Return the device code of a library. Raises ToolError if it is not readable."""
     at, size = elf.sections.get(DEVICE_CODE, (0, 0))
-    end, left, found = at + size, _MOST_IMAGES, list[DeviceObject]()
-    damaged = ToolError(f"{elf.path.name}: its device code is damaged")
+    end, stop, found = at + size, at, list[DeviceObject]()
     with elf.path.open("rb") as file:
-        while (at := _after_padding(file, at, end)) < end:
-            magic, header, size = _unpacked(_OBJECT, file, at)
-            at, stop, images = at + header, at + header + size, dict[str, int]()
-            if magic != _OBJECT_MAGIC or header < _OBJECT.size or stop > end:
-                raise damaged
-            while at < stop:
+        for _ in range(_MOST_STEPS):
+            if at >= end:
+                return found
+            if at < stop:
                 kind, header, size, number, flags = _unpacked(_IMAGE, file, at)
-                at, left = at + header + size, left - 1
-                if header < _IMAGE.size or at > stop or left < 0:
-                    raise damaged
+                at += header + size
+                is_right = header >= _IMAGE.size and at <= stop
                 suffix = next((letter for bit, letter in _SUFFIXES.items() if flags & bit), "")
                 if kind in _KINDS:
                     name = f"{_KINDS[kind]}_{number}{suffix}"
-                    images[name] = images.get(name, 0) + header + size
-            found.append(DeviceObject(images))
-    return found
-
-
-def _after_padding(file: BinaryIO, at: int, end: int) -> int:
-    """Return where the next object begins: linkers align them with zeros."""
-    zeros = _read(file, at, min(_MOST_PADDING, end - at))
-    return at + len(zeros) - len(zeros.lstrip(b"\0"))
+                    found[-1][name] = found[-1].get(name, 0) + header + size
+            else:
+                magic, header, size = _unpacked(_OBJECT, file, at)
+                if not magic:
+                    at += _ALIGNMENT
+                    continue
+                at, stop = at + header, at + header + size
+                is_right = magic == _OBJECT_MAGIC and header >= _OBJECT.size and stop <= end
+                found.append({})
+            if not is_right:
+                break
+    raise ToolError(f"{elf.path.name}: its device code is damaged")
 
 
 def _unpacked(layout: Layout, file: BinaryIO, at: int) -> tuple[int, ...]:

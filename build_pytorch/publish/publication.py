@@ -15,7 +15,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from build_pytorch.base import process
-from build_pytorch.inspect.closure import check_torch
+from build_pytorch.inspect.target import check_torch
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.tables import CUDA_PACKAGES_VARIABLE, environment_of
 from build_pytorch.nix import derivations, store
