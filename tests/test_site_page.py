@@ -126,14 +126,10 @@ def test_each_cell_has_a_state_that_the_matrix_yields() -> None:
     for variant in MATRIX.variants:
         if not variant.is_wrapper:
             assert states.pop(variant.id) == ("no host" if variant.impossible else "recipe")
-    assert {*states.values()} == {"absent"}
+    assert states == {}
     says = {name: rest for name, *rest in cells}
-    assert says["cuda13_0/sm61-avx2"] == [
-        "",
-        "CUDA 13.0 does not compile for 6.1: CUDA 8.0 to 12.9 does",
-    ]
-    assert 'gpu = ["sm80"]\ncpu = ["armv9"]' in says["cuda13_0/sm80-armv9"][0]
     assert says["cuda12_8/sm89-avx2"][0] == "invoke build cuda12_8/sm89-avx2"
+    assert says["cuda13_0/sm110-avx2"][1].startswith("no x86_64-linux machine has SM110")
 
 
 def test_states_are_given_and_a_published_build_ends_the_warning() -> None:

@@ -18,18 +18,12 @@ from msgspec.structs import replace
 from build_pytorch.base import digest
 from build_pytorch.generate.recipes import render_template, template_source
 from build_pytorch.hardware.choose import Choice, choose
-from build_pytorch.hardware.own_builds import (
-    compile_obstacle,
-    flags_up_to,
-    group_lines,
-    id_of,
-    known_gpus,
-    known_isas,
-)
+from build_pytorch.hardware.own_builds import flags_up_to, known_gpus, known_isas, own_build
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
+from build_pytorch.hardware.verdict import needed_driver
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.available import available_builds
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.tables import GpuArchitecture
 from build_pytorch.matrix.versions import numbers
 
@@ -44,7 +38,6 @@ class State(NamedTuple):
 
 RECIPE: Final = State("recipe", "in the matrix, with a recipe", "good")
 NO_HOST: Final = State("no host", "in the matrix, but no machine has that GPU and CPU", "striped")
-ABSENT: Final = State("absent", "not in the matrix", "none")
 ADD: Final = "not in the matrix; to add it, append to matrix.toml, then run invoke all:"
 
 
@@ -86,7 +79,7 @@ def render(matrix: Matrix, states: Mapping[str, State] = MappingProxyType({})) -
 
     answers = Answers(matrix)
     grids = {name: _grid(matrix, name, states) for name in matrix.releases}
-    cells = [cell for *_, rows in grids.values() for *_, row in rows for cell in row]
+    cells = [cell for *_, rows in grids.values() for *_, row in rows for cell in row if cell]
     used = dict.fromkeys(cell.state for cell in cells)
     facts = {
         "table": answers.table,
@@ -142,22 +135,32 @@ class Answers:
         }
 
     def _of(self, gpu: GpuArchitecture | None, cpu: CpuClass) -> list[int]:
-        """Return the numbers of the answers for each driver."""
+        """Return the numbers of the answers for each driver.
+
+        Drivers that reach the same bounds of builds for the GPU have one answer.
+        """
         if gpu and cpu.platform not in gpu.hosts:
             text = f"{gpu.capability} is known on {' and '.join(gpu.hosts)} only"
-            return [self._number("", [Card("note", "No such machine", "", (text,))])] * len(
-                self.drivers
-            )
-        machine = Machine(
-            platform=cpu.platform,
-            cpu=Processor(flags=cpu.flags),
-            gpus=(MachineGpu(index=0, name="GPU", capability=gpu.capability),) if gpu else (),
-        )
+            number = self._number("", [Card("note", "No such machine", "", (text,))])
+            return [number] * len(self.drivers)
+        machine = Machine(platform=cpu.platform, cpu=Processor(flags=cpu.flags))
+        bounds: set[str] = set()
+        if gpu:
+            device = MachineGpu(index=0, name="GPU", capability=gpu.capability)
+            machine = replace(machine, gpus=(device,))
+            own = [own_build(it, gpu, cpu.platform) for it in self.matrix.releases.values()]
+            fitting = [it for it in (*available_builds(), *own) if it.fit(gpu.capability)]
+            bounds = {needed_driver(it, device) for it in fitting}
+            bounds |= {it.blackwell_compile for it in fitting}
+        numbers_of: dict[tuple[bool, ...], int] = {}
         found = []
-        for driver in self.drivers if gpu else ("",):
-            choice = choose(self.matrix, replace(machine, driver=driver or None))
-            found.append(self._number(choice.build.variant, cards_of(choice)))
-        return found if gpu else found * len(self.drivers)
+        for driver in self.drivers:
+            reached = (bool(driver), *(numbers(driver) >= numbers(it) for it in bounds))
+            if reached not in numbers_of:
+                choice = choose(self.matrix, replace(machine, driver=driver if gpu else None))
+                numbers_of[reached] = self._number(choice.build.variant, cards_of(choice))
+            found.append(numbers_of[reached])
+        return found
 
     def _number(self, variant: str, cards: list[Card]) -> int:
         numbered = tuple(self.cards.setdefault(card, len(self.cards)) for card in cards)
@@ -170,7 +173,8 @@ def cards_of(choice: Choice) -> list[Card]:
         Card("or" if place else "now", "", it.command, tuple(it.says.split("; ")))
         for place, it in enumerate(choice.now)
     ]
-    notes = {"GPU": choice.unused, "Driver": choice.update}
+    unused = choice.unused.partition("; found ")[0]  # several drivers of the list share an answer
+    notes = {"GPU": unused, "Driver": choice.update}
     cards += [Card("note", name, "", (text,)) for name, text in notes.items() if text]
     build = choice.build
     if not build.has_reason:
@@ -216,22 +220,15 @@ def _cpu_classes(matrix: Matrix) -> Iterator[CpuClass]:
 
 def _grid(
     matrix: Matrix, name: str, states: Mapping[str, State]
-) -> tuple[str, list[str], list[tuple[str, str, list[Cell]]]]:
-    """Return title, columns and rows of a release: architecture, products and cells.
-
-    It has all architectures of the matrix; that of a nightly, only its own.
-    """
-    release, isas = matrix.releases[name], known_isas(matrix)
+) -> tuple[str, list[str], list[tuple[str, str, list[Cell | None]]]]:
+    """Return title, columns and rows of a release: architecture, products and cells."""
+    release = matrix.releases[name]
     variants = {(it.gpu_key, it.cpu_key): it for it in matrix.of_release(name) if not it.is_wrapper}
-    used_gpus, used_isas = {gpu for gpu, _ in variants}, {isa for _, isa in variants}
-    gpus = sorted(matrix.gpus, key=lambda key: numbers(matrix.gpus[key].capability), reverse=True)
-    keys = [key for key in (*gpus, None) if key in used_gpus or not release.torch.is_nightly]
-    columns = [key for key, isa in isas.items() if key in used_isas or "darwin" not in isa.platform]
+    gpus = {gpu: numbers(matrix.gpus[gpu].capability) if gpu else () for gpu, _ in variants}
+    used = {isa for _, isa in variants}
+    columns = [isa for isa in known_isas(matrix) if isa in used]
 
-    def cell(gpu: str | None, isa: str) -> Cell:
-        variant = variants.get((gpu, isa))
-        if variant is None:
-            return _absent(matrix, name, gpu, isa)
+    def cell(variant: Variant) -> Cell:
         needs = f"; driver {variant.driver} or newer" if variant.driver else ""
         text = f"{variant.gpu_label or 'no GPU'}, {variant.cpu.title}{needs}"
         state = states.get(variant.id, NO_HOST if variant.impossible else RECIPE)
@@ -240,17 +237,8 @@ def _grid(
     on = f"CUDA {release.cuda.version}" if release.cuda else "no CUDA"
     title = f"PyTorch {release.torch.version}, {on}, Python {release.python.version}"
     rows = []
-    for gpu in keys:
+    for gpu in sorted(gpus, key=lambda gpu: gpus[gpu], reverse=True):
         products = ", ".join(matrix.gpus[gpu].products) if gpu else "CPU-only"
-        rows.append((gpu or "cpu", products, [cell(gpu, isa) for isa in columns]))
+        of_row = [variants.get((gpu, isa)) for isa in columns]
+        rows.append((gpu or "cpu", products, [cell(it) if it else None for it in of_row]))
     return title, columns, rows
-
-
-def _absent(matrix: Matrix, release: str, gpu: str | None, isa: str) -> Cell:
-    """Return the cell of a variant that the matrix lacks: how to add it, or why it cannot exist."""
-    name, platform = id_of(matrix, release, gpu, isa), known_isas(matrix)[isa].platform
-    if gpu and (obstacle := compile_obstacle(matrix.releases[release].cuda, matrix.gpus[gpu])):
-        return Cell(name, "", obstacle, ABSENT)
-    if gpu and platform not in matrix.gpus[gpu].hosts:
-        return Cell(name, "", f"no {platform} machine has {gpu.upper()}", ABSENT)
-    return Cell(name, group_lines(release, gpu, isa, platform), ADD, ABSENT)

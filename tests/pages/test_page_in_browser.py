@@ -75,8 +75,6 @@ def test_a_cell_says_what_it_is_and_how_to_get_it(opened: Opened) -> None:
     for label, says in (
         ("sm120-avx2: recipe", "invoke build cuda13_0/sm120-avx2"),
         ("sm121-avx2: no host", "no x86_64-linux machine has SM121"),
-        ("sm61-avx2: absent", "CUDA 13.0 does not compile for 6.1"),
-        ("sm80-armv9: absent", 'cpu = ["armv9"]'),
     ):
         page.locator(f'[name="cuda13_0"][aria-label="{label}"]').click()
         text = page.locator("#cell").inner_text()
