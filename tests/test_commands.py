@@ -161,8 +161,8 @@ BAD_INPUT = """
     build --nope                   | no package matches "--nope"
     build cpu-avx3                 | no package matches "cpu-avx3"; did you mean "cpu-avx2"?
     build cpu-avx2 --with audio    | no selected variant has a companion "audio"
-    smoke cpu-avx2 --device x      | --device: found "x"; allowed: a whole number
-    smoke cpu-avx2 --timeout x     | --timeout: found "x"; allowed: a number
+    smoke cpu-avx2 --timeout nan   | --timeout: found "nan"; allowed: a number from 0.01
+    smoke cpu-avx2 --python /none  | --python /none: no such program; name a Python that has torch
     smoke cpu-avx2 --python=       | --python: found an empty value, as from a variable that is not
     verify --packages sm91-*       | no package matches "sm91-*"
     verify --only gpu-arc          | no check or category "gpu-arc"; did you mean "gpu-arch"?

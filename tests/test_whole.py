@@ -11,13 +11,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 from conftest import PROJECT, needs_nix, write_recipes
 
 from build_pytorch.build.log_file import diagnose
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import ledger
-from build_pytorch.smoke.judge import judge, parse
+from build_pytorch.smoke.judge import SmokeReport, judge
 
 sys.path.insert(0, str(PROJECT / "tests/whole"))
 
@@ -171,8 +172,7 @@ NO_MAGMA: Final = "is built without MAGMA"
 def test_what_ran_on_a_gpu_is_judged_as_it_was(name: str, wrong: list[str]) -> None:
     """The whole build on a real H100: MAGMA, which is off, is its only fault."""
     document = json.loads(gzip.decompress((HERE / f"{name}.json.gz").read_bytes()))
-    report = parse(json.dumps(document["script"])).report
-    assert report
+    report = msgspec.convert(document["script"], SmokeReport)
     found = judge(report, VARIANT_FOR_SM90)
     assert found.outcome == "failed"
     assert found.reasons[0] == NO_MAGMA

@@ -15,13 +15,13 @@ import psutil
 
 from build_pytorch.base.console import grouped, some
 from build_pytorch.build.backends import BuildBackend, Step
+from build_pytorch.hardware import detect
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.matrix.tables import Build
 from build_pytorch.nix import store
 from build_pytorch.nix.store import NixSettings
 from build_pytorch.results import artefacts
-from build_pytorch.smoke import script
 from build_pytorch.verify import verification
 
 
@@ -59,8 +59,8 @@ _WRITABLE: Final = stat.S_ISGID | stat.S_IRWXG
 @functools.cache
 def _cpu() -> tuple[str, tuple[str, ...]]:
     """Return the model and the flags of this machine's CPU, empty where they are unknown."""
-    facts = script.cpu_facts()
-    return facts["model"] or "the CPU here", tuple(facts["flags"])
+    cpu = detect.parse_cpuinfo(detect.file_text(Path("/proc/cpuinfo")))
+    return cpu.model or "the CPU here", tuple(cpu.flags.split())
 
 
 def wrong_cpu(variant: Variant) -> str:

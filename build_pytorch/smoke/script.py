@@ -1,6 +1,6 @@
 """Test a PyTorch with real work and print a JSON report on stdout.
 
-    python script.py [--device INDEX] [--limit SECONDS] [--companion NAME]
+    python script.py [--capability 9.0] [--limit SECONDS] [--companion NAME]
 
 Run it with the Python whose torch is to be tested; it needs smoke_tests.py and installed_torch.py
 of this package, and nothing else. A torch that is missing or broken is reported in the JSON.
@@ -20,19 +20,20 @@ import importlib.metadata
 import importlib.util
 import json
 import math
+import multiprocessing
 import os
 import platform
 import re
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 Facts = dict[str, Any]
 SCHEMA = 2
+FORK = multiprocessing.get_context("fork")
 _HERE = Path(__file__).resolve().parent
 
 
@@ -59,12 +60,9 @@ def tests(companions: Collection[str]) -> list[Any]:
 
 
 def declarations(companions: Collection[str]) -> list[Facts]:
-    """Return what a report states of each test: all but its functions."""
-    functions = {"call", "inputs", "reference"}
-    return [
-        {k: v for k, v in test._asdict().items() if k not in functions}
-        for test in tests(companions)
-    ]
+    """Return what a report states of each test."""
+    stated = ("name", "device", "companion", "meaning")
+    return [{key: getattr(test, key) for key in stated} for test in tests(companions)]
 
 
 def unmet_need(torch: Any, place: str, test: Any) -> str:
@@ -113,52 +111,60 @@ def run_test(torch: Any, place: str, test: Any) -> Facts:
     return result
 
 
-def cuda_facts(torch: Any, device: int) -> Facts:
-    """Return whether torch can use the chosen GPU, the reason if not, and all GPUs."""
-    reason = f"there is no device {device}" if torch.version.cuda else "built without CUDA"
-    reason = torch_facts.cuda_problem(torch) or reason
+def cuda_facts(torch: Any, capability: str) -> Facts:
+    """Return whether torch can use a GPU, the reason if not, and all GPUs.
+
+    Tested is the first one of the capability, or the first one of all.
+    """
     devices: list[Facts] = []
     for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         gpu = torch.cuda.get_device_properties(number)
-        capability = f"{gpu.major}.{gpu.minor}"
-        devices.append({"index": number, "name": gpu.name, "capability": capability})
-    available = device < len(devices)
-    reason = "" if available else reason
-    return {"available": available, "crashed": False, "reason": reason, "devices": devices}
+        found = {"name": gpu.name, "capability": f"{gpu.major}.{gpu.minor}"}
+        devices.append({"index": number, **found})
+    fitting = [gpu["index"] for gpu in devices if gpu["capability"] == capability]
+    reason = torch_facts.cuda_problem(torch) or "built without CUDA"
+    if (chosen := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        reason += f"; CUDA_VISIBLE_DEVICES is '{chosen}'"
+    return {
+        "device": (fitting or [0])[0],
+        "available": bool(devices),
+        "crashed": False,
+        "reason": "" if devices else reason,
+        "devices": devices,
+    }
 
 
 def in_process(function: Callable[[], Facts], end: float, key: str) -> Facts:
     """Return the facts of a function that runs in a fork of this process.
 
     Under `key` is its error or how the process ended, if it did not return. It is killed at the
-    time `end`, and ends with this process. What it prints goes to stderr.
+    time `end`, and ends with this process.
     """
-    ours, theirs = os.pipe()
-    pid = os.fork()
-    if not pid:
-        try:
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-            signal.setitimer(signal.ITIMER_REAL, max(0.001, end - time.monotonic()))
-            os.dup2(2, 1)
-            try:
-                facts = function()
-            except Exception as error:
-                facts = {key: torch_facts.explained(error)}
-            with os.fdopen(theirs, "w", encoding="utf-8") as answer:
-                json.dump(facts, answer)
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-    os.close(theirs)
-    with os.fdopen(ours, encoding="utf-8") as answer:
-        text = answer.read()
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if code == -signal.SIGALRM:
-        return {key: "still running when the time limit was reached"}
-    found: Facts = {key: ending(code)} if code else json.loads(text)
-    return found
+    ours, theirs = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=_answer, args=(function, key, theirs))
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(max(0.0, end - time.monotonic())):
+            return {key: "still running when the time limit was reached"}
+        text = ours.recv_bytes()
+    except EOFError:
+        process.join()
+        return {key: ending(process.exitcode or 0)}
+    finally:
+        process.kill()
+        process.join()
+    facts: Facts = json.loads(text)
+    return facts
+
+
+def _answer(function: Callable[[], Facts], key: str, pipe: Any) -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    try:
+        facts = function()
+    except Exception as error:
+        facts = {key: torch_facts.explained(error)}
+    pipe.send_bytes(json.dumps(facts).encode())
 
 
 def tested(torch: Any, place: str, test: Any, end: float) -> Facts:
@@ -168,31 +174,33 @@ def tested(torch: Any, place: str, test: Any, end: float) -> Facts:
     return {"outcome": "failed", **result, "seconds": round(time.monotonic() - began, 3)}
 
 
-def report(device: int, limit: float, companions: Collection[str]) -> Facts:
+def report(capability: str, limit: float, companions: Collection[str]) -> Facts:
     """Run the tests until each has an outcome or the limit is reached; return the whole report.
 
     CUDA starts in their processes, and after the CPU's tests, which a GPU that hangs does not stop.
     """
     end = time.monotonic() + limit
     facts = in_process(torch_facts.imported, end, "error")  # it may crash
-    cuda: Facts = {"device": device, "available": False, "reason": "not reached"}
+    cuda: Facts = {"device": 0, "available": False, "reason": "not reached"}
     results: list[Facts] = []
     torch = None if "error" in facts else importlib.import_module("torch")
     for test in tests(companions):
         result: Facts = {"outcome": "not run", "message": ""}
         if torch and test.device == "cuda" and "devices" not in cuda:
-            found = in_process(lambda: cuda_facts(torch, device), end, "reason")
+            found = in_process(lambda: cuda_facts(torch, capability), end, "reason")
             cuda.update({"crashed": True, "devices": [], **found})
         if torch and test.device == "cuda" and not cuda["available"]:
             result = {"outcome": "skipped", "message": cuda["reason"]}
         elif torch and time.monotonic() < end:
-            result = tested(torch, f"cuda:{device}" if test.device == "cuda" else "cpu", test, end)
+            place = "cpu" if test.device == "cpu" else f"cuda:{cuda['device']}"
+            result = tested(torch, place, test, end)
         results.append({"name": test.name, **result})
+    driver = torch_facts.text_of("/proc/driver/nvidia/version")
+    version = re.search(r"\s(\d{3,}\.\d+(?:\.\d+)?)\s", driver)
     return {
         "schema": SCHEMA,
-        "python": {"version": platform.python_version(), "machine": platform.machine()},
-        "cpu": cpu_facts(),
-        "driver": driver_facts(),
+        "python": {"version": platform.python_version()},
+        "driver": {"version": version[1] if version else None},
         "torch": facts if torch else {"import_error": facts["error"]},
         "cuda": cuda,
         "companions": {name: companion_facts(name) for name in companions},
@@ -209,30 +217,6 @@ def ending(code: int) -> str:
     return f"ended by {names.get(-code, f'signal {-code}')}"
 
 
-def cpu_facts() -> Facts:
-    """Return the CPU's name and flags from /proc/cpuinfo (x86: `flags`, ARM: `Features`)."""
-    text = torch_facts.text_of("/proc/cpuinfo")
-    model = re.search(r"^model name\s*:\s*(.*\S)", text, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)", text, re.MULTILINE)
-    return {"model": model[1] if model else "", "flags": flags[1].split() if flags else []}
-
-
-def driver_facts() -> Facts:
-    """Return the NVIDIA driver of this machine, whether torch finds its library or not."""
-    text = torch_facts.text_of("/proc/driver/nvidia/version")
-    version = re.search(r"\s(\d{3,}\.\d+(?:\.\d+)?)\s", text)
-    problem = ""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        problem = str(error)
-    return {
-        "version": version[1] if version else None,
-        "libcuda_problem": problem,
-        "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
-    }
-
-
 def companion_facts(name: str) -> Facts:
     """Return what is installed of a companion. It is not imported: it may crash."""
     try:
@@ -247,19 +231,17 @@ def main() -> None:
     """Read the arguments, run the tests, print the report."""
     parser = argparse.ArgumentParser(description="Test a PyTorch; print JSON on stdout.")
     add = parser.add_argument
-    add("--device", type=int, default=0, help="which GPU (default: 0)")
+    add("--capability", default="", help="take the first GPU of this compute capability")
     add("--limit", type=float, default=3600, help="seconds for all tests together (default: 3600)")
     add("--companion", action="append", default=[], choices=smoke_tests.COMPANIONS)
     arguments = parser.parse_args()
-    if arguments.device < 0:
-        parser.error("--device: 0 or more")
     # torch must not import a module that happens to lie beside this file.
     sys.path[:] = [entry for entry in sys.path if entry != str(_HERE)]
     os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # NVRTC must run, and leave nothing
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    found = report(arguments.device, arguments.limit, arguments.companion)
-    answers.write(json.dumps(found, indent=1, allow_nan=False) + "\n")
+    found = report(arguments.capability, arguments.limit, arguments.companion)
+    answers.write(json.dumps(found, allow_nan=False) + "\n")
     answers.close()
 
 

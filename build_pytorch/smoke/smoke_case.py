@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec import Struct, field, structs
 
-from build_pytorch.base import process
+from build_pytorch.base import foreign_json, process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.matrix.compatibility import sm_code
-from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.hardware import detect
+from build_pytorch.matrix.compatibility import missing_cpu_flags, sm_code
+from build_pytorch.matrix.model import Package
+from build_pytorch.nix import store
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script
-from build_pytorch.smoke.judge import (
-    Judgement,
-    SmokeReport,
-    SmokeRun,
-    cpu_mismatch,
-    judge,
-    parse,
-)
+from build_pytorch.smoke.judge import Judgement, SmokeReport, judge
 
 _GRACE: Final = 5.0
-"""Maximum seconds between the script's own limit and the kill; a short limit has a short one."""
+"""Seconds between the script's own limit and the kill."""
+
+_Answer = TypeVar("_Answer", bound=Struct)
 
 
 class SmokeCase(Judgement, frozen=True, kw_only=True):
@@ -52,7 +49,6 @@ class SmokeSettings(Struct, frozen=True, kw_only=True):
 
     root: Path
     python: Path | None
-    device: int
     seconds: float
 
 
@@ -69,105 +65,103 @@ def case_of(package: Package, judgement: Judgement) -> SmokeCase:
 def tested_python(
     package: Package, settings: SmokeSettings
 ) -> tuple[Path, Mapping[str, str | None], Artefact | None]:
-    """Return the Python that has the package, its environment, and the result on disk, if any.
+    """Return the Python to test, its environment, and the result on disk that it is of, if any.
 
     Raises ToolError where nothing can be run.
     """
-    built = artefacts.find(settings.root, package)
     if settings.python:
-        return settings.python, {}, built
+        return settings.python, {}, None
+    built = artefacts.find(settings.root, package)
     if built is None:
         raise ToolError(artefacts.absence(settings.root, package))
-    return *artefacts.interpreter(built, package.variant.release.python.version), built
+    return *artefacts.interpreter(built, package.release.python.version), built
 
 
 def smoke_test(package: Package, settings: SmokeSettings) -> tuple[SmokeCase, SmokeReport | None]:
     """Test one package. Returns the script's report as well.
 
-    Raises BuildPytorchError if --python or --device name what is not there, WriteError if the
-    report cannot be saved.
+    Raises ToolError if --python cannot be started, WriteError if the report cannot be saved.
     """
+    report: SmokeReport | None = None
+    raw: dict[str, Any] | None = None
     try:
         python, env, built = tested_python(package, settings)
-        mismatch = cpu_mismatch(package.variant, platform.machine(), script.cpu_facts()["flags"])
-        if mismatch:  # not started: it would crash with SIGILL
+        flags = detect.parse_cpuinfo(detect.file_text(Path("/proc/cpuinfo"))).flags
+        if mismatch := cpu_mismatch(package, store.this_system(), flags.split()):
+            # not started: it would crash with SIGILL
             return case_of(package, Judgement(outcome="skipped", reasons=(mismatch,))), None
-        ran = run_script(python, env, settings, companions_of(package))
+        argv = [str(python), script.__file__, "--limit", str(settings.seconds)]
+        argv += ["--capability", package.gpu.capability] if package.gpu else []
+        argv += ["--companion", package.name] if package.companion else []
+        # The user's own setting would make torch slower, as if the build were the reason.
+        env = {**env, "ATEN_CPU_CAPABILITY": None}
+        report, raw = python_answer(argv, env, settings.seconds + _GRACE, SmokeReport)
+        judgement = judge_run(report, package, built)
     except ToolError as error:
         if settings.python:
             raise
         # others can still be tested
         return case_of(package, Judgement(outcome="not run", reasons=(str(error),))), None
-    found = ran.report
-    if settings.python and found and "No module named 'torch'" in found.torch.import_error:
-        reason = "has no torch; name a Python that has it"
-        raise BuildPytorchError(f"--python {settings.python}: {reason}")
-    if found and 0 < len(found.cuda.devices) <= settings.device:
-        last = len(found.cuda.devices) - 1
-        raise BuildPytorchError(f"--device {settings.device}: the last GPU here is {last}")
-    judgement = judge_run(ran, package, None if settings.python else built)
-    if settings.python and not (built and built.holds(tested_file(package, found))):
-        built = None
+    except BuildPytorchError as error:
+        judgement = Judgement(outcome="failed", reasons=(str(error),))
     case = structs.replace(
         case_of(package, judgement),
         python=str(python),
         output=str(built.output) if built else "",
-        script=ran.raw or None,
+        script=raw,
     )
     case = evidence.record_evidence(settings.root, package, built, test="smoke", result=case)
-    return case, found
+    return case, report
 
 
-def run_script(
-    python: Path,
-    env: Mapping[str, str | None],
-    settings: SmokeSettings,
-    companions: Collection[str],
-) -> SmokeRun:
-    """Run the script on one GPU with a time limit. Raises ToolError if Python cannot be started."""
-    seconds = settings.seconds
-    maximum = seconds + min(seconds, _GRACE)
-    argv = [str(python), script.__file__, "--device", str(settings.device), "--limit", str(seconds)]
-    argv += [f"--companion={name}" for name in companions]
-    # The user's own setting would make torch slower, as if the build were the reason.
-    result = process.run(argv, env={**env, "ATEN_CPU_CAPABILITY": None}, seconds=maximum)
+def cpu_mismatch(package: Package, system: str, flags: Sequence[str]) -> str:
+    """Return why a machine cannot run a package's CPU code, or an empty text if it can.
+
+    `system` is written as Nix does, `flags` as /proc/cpuinfo does.
+    """
+    if system != package.platform:
+        return f"is for {package.platform}; this machine is {system}"
+    if not flags:
+        return "the CPU's flags are unknown"
+    missing = missing_cpu_flags(package.cpu, flags)
+    return f"this CPU lacks {', '.join(missing)}" if missing else ""
+
+
+def python_answer(
+    argv: Sequence[str], env: Mapping[str, str | None], seconds: float, kind: type[_Answer]
+) -> tuple[_Answer, dict[str, Any]]:
+    """Run a script in a Python and return the keys of all lines of JSON that it prints.
+
+    Returns them as a struct as well. Raises BuildPytorchError with the reason why there are none.
+    """
+    result, document = process.run(argv, env=env, seconds=seconds), dict[str, Any]()
     if result.expired:
-        return SmokeRun(problem=f"no answer after {maximum:g} s; it was killed")
+        raise BuildPytorchError(f"no answer after {seconds:g} s; it was killed")
     if result.code:
-        last = f": {result.last_line}" if result.code > 0 else ""
-        return SmokeRun(problem=f"Python {script.ending(result.code)}{last}")
-    found = parse(result.stdout)
-    if found.report and found.raw["declared"] != script.declarations(companions):
-        return SmokeRun(problem="its report does not declare the tests of this script")
-    return found
+        raise BuildPytorchError(f"Python {script.ending(result.code)}: {result.last_line}")
+    try:
+        for line in result.stdout.splitlines():
+            document |= foreign_json.decode(line)
+        if "error" not in document:
+            return msgspec.convert(document, kind), document
+    except (ValueError, TypeError) as error:
+        raise BuildPytorchError(f"its output is not a report: {error}") from None
+    raise BuildPytorchError(f"torch does not work: {document['error']}")
 
 
-def judge_run(ran: SmokeRun, package: Package, built: Artefact | None) -> Judgement:
-    """Judge a run. The Python of a result (`built`) must import what is in that result."""
-    if ran.report is None:
-        return Judgement(outcome="failed", reasons=(ran.problem,))
-    file = tested_file(package, ran.report)
+def judge_run(report: SmokeReport, package: Package, built: Artefact | None) -> Judgement:
+    """Judge a report. The Python of a result (`built`) must import what is in that result."""
+    file: str | None = report.torch.file
+    if package.companion:
+        file = report.companions[package.name].file if package.name in report.companions else ""
     if built and file and not built.holds(file):
         reason = f"imports another {package.name}, {file}, and not that of {built.output}"
         return Judgement(outcome="failed", reasons=(reason,))
-    return judge(ran.report, package.variant, companions_of(package))
+    return judge(report, package)
 
 
-def companions_of(package: Package) -> dict[str, str]:
-    """Return the companion that is to be tested and its version; {} for a variant."""
-    return {package.name: package.version} if package.companion else {}
-
-
-def tested_file(package: Package, report: SmokeReport | None) -> str:
-    """Return the file that the package was imported from, or "" if it was not imported."""
-    if report is None or package.companion is None:
-        return report.torch.file if report else ""
-    facts = report.companions.get(package.name)
-    return (facts.file if facts else None) or ""
-
-
-def told_facts(variant: Variant, report: SmokeReport) -> Iterator[str]:
-    """Yield what was tested: PyTorch, its CUDA and the GPU, then the driver and the CPU."""
+def told_facts(package: Package, report: SmokeReport) -> Iterator[str]:
+    """Yield what was tested: PyTorch, its CUDA, the GPU and the companion."""
     torch, gpu = report.torch, report.gpu
     if torch.import_error:
         return
@@ -177,16 +171,12 @@ def told_facts(variant: Variant, report: SmokeReport) -> Iterator[str]:
     if gpu:
         yield f"GPU: {gpu.name}"
         yield f"Compute capability: {gpu.capability}"
-    if gpu and variant.gpu:
-        if gpu.capability == variant.gpu.capability:
+    if gpu and package.gpu:
+        if gpu.capability == package.gpu.capability:
             name = gpu.name.removeprefix("NVIDIA ")
-            yield f"\u2705 {variant.gpu_label} ({name}) detected correctly!"
+            yield f"\u2705 {package.gpu_label} ({name}) detected correctly!"
         else:
             here = sm_code(gpu.capability).replace("_", "").upper()
-            yield f"\u26a0\ufe0f  Expected {variant.gpu_label}, got {here}"
-    if torch.cuda:
-        driver, codes = report.driver.version or "none", " ".join(torch.arch_list)
-        yield f"Built for: {codes}; cuDNN {torch.cudnn or 'none'}; driver here: {driver}"
+            yield f"\u26a0\ufe0f  Expected {package.gpu_label}, got {here}"
     for name, found in report.companions.items():
         yield f"{name} version: {found.version or 'not installed'}"
-    yield f"CPU: {report.cpu.model or report.python.machine}, {torch.cpu_capability} kernels"

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import fnmatch
-import functools
 import os
+import re
 import sys
 import tempfile
 import time
+import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final
 
-import msgspec
-from msgspec import Meta, Struct, structs
+from msgspec import Struct, structs
 
-from build_pytorch.base import foreign_json, paths, process
+from build_pytorch.base import paths, process
 from build_pytorch.base.console import visible
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.versions import in_range
 from build_pytorch.nix import store
 from build_pytorch.results import evidence
-from build_pytorch.smoke import upstream_plugin
 from build_pytorch.smoke.judge import Judgement, Outcome
 from build_pytorch.smoke.script import ending
 from build_pytorch.smoke.smoke_case import SmokeCase, SmokeSettings, case_of, tested_python
@@ -45,73 +44,58 @@ _SHARES: Final = {
 _ON_GPU: Final = {"test_cuda": 1, "test_matmul_cuda": 1}
 _TOOLS: Final = ("pytest", "expecttest", "hypothesis")
 """What the tests import besides torch and numpy."""
-_LARGEST: Final = 1 << 28
-_Text = Annotated[str, Meta(max_length=2000)]
-
-
-class UpstreamSkip(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A test that fails on a correct build; upstream_skips.toml explains the fields."""
-
-    torch: ft.Range
-    test: str
-    reason: ft.Text
-    source: ft.Text
-    checked: ft.Date
-
-
-class UpstreamTest(Struct, frozen=True, kw_only=True):
-    """A line of upstream_plugin.py; without an outcome: the test began."""
-
-    test: _Text
-    outcome: Literal["passed", "failed", "skipped", ""] = ""
-    why: _Text = ""
+SKIPS: Final = Path(__file__).with_name("upstream_skips.toml")
+_EVERY_NTH: Final = """
+def pytest_collection_modifyitems(items):
+    items[:] = items[::{}]
+"""
+"""A plugin of pytest that runs in the tested Python."""
+_TEST: Final = r"(?:[^\s:]*/)?(\w+\.py::\S+)"
+_RESULT: Final = re.compile(rf"(?m)^{_TEST} ?(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)?")
+"""A line of `pytest -v`; without an outcome: the test began."""
+_REASON: Final = re.compile(rf"(?m)^(?:FAILED|ERROR) {_TEST} - (.*)")
 
 
 class UpstreamFile(Struct, frozen=True, kw_only=True):
     """The results of one file. `problem`: why it did not run to its end."""
 
     file: str
-    tests: tuple[UpstreamTest, ...]
+    tests: Mapping[str, str]  #: the outcome of each test as pytest names it
+    reasons: Mapping[str, str] = {}  #: why tests failed
     seconds: float = 0
     problem: str = ""
 
     @property
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> Counter[str]:
         """The number of tests by outcome."""
-        outcomes = [test.outcome for test in self.tests]
-        return {word: outcomes.count(word) for word in ("passed", "failed", "skipped")}
+        return Counter(outcome.lower() for outcome in self.tests.values())
 
 
-@functools.cache
-def known_failures() -> tuple[UpstreamSkip, ...]:
-    """Return the content of upstream_skips.toml."""
-    text = Path(__file__).with_name("upstream_skips.toml").read_text("utf-8")
-    return msgspec.toml.decode(text, type=dict[Literal["skip"], tuple[UpstreamSkip, ...]])["skip"]
+def known_failures(torch: str) -> list[str]:
+    """Return patterns of tests that fail on a correct build: upstream_skips.toml says why."""
+    rows = tomllib.loads(SKIPS.read_text("utf-8"))["skip"]
+    return [row["test"] for row in rows if in_range(torch, row["torch"])]
 
 
-def judge_files(
-    torch: str, results: Sequence[UpstreamFile], known: Sequence[UpstreamSkip]
-) -> Judgement:
-    """Judge the results of a version of PyTorch; skipped: not every file ran to its end.
+def judge_files(results: Sequence[UpstreamFile], known: Sequence[str]) -> Judgement:
+    """Judge results; skipped: not every file ran to its end.
 
-    A failure that is known is none; a known one that passes is a note.
+    A failure that is known is none; a known one that passes is a reason to remove it.
     """
-    known = [skip for skip in known if in_range(torch, skip.torch)]
-    failed, unfinished, notes = [], [], []
+    failed, unfinished, repaired = [], [], []
     for result in results:
-        for test in result.tests:
-            skip = next((skip for skip in known if fnmatch.fnmatch(test.test, skip.test)), None)
-            if test.outcome == "failed" and skip is None:
-                failed.append(f"{test.test}: {test.why}")
-            elif test.outcome == "passed" and skip:
-                fix = f"remove it from upstream_skips.toml ({skip.reason})"
-                notes.append(f"{test.test} passes: {fix}")
+        for test, word in result.tests.items():
+            is_known = any(fnmatch.fnmatch(test, pattern) for pattern in known)
+            if word in {"FAILED", "ERROR"} and not is_known:
+                failed.append(f"{test}: {result.reasons.get(test, 'no reason')}")
+            elif word == "PASSED" and is_known:
+                repaired.append(f"{test} passes: remove it from upstream_skips.toml")
         if result.problem.startswith("crashed"):
             failed.append(f"{result.file}: {result.problem}")
         elif result.problem or not result.counts["passed"]:
             unfinished.append(f"{result.file}: {result.problem or 'no test passed'}")
     outcome: Outcome = "failed" if failed else "skipped" if unfinished else "passed"
-    return Judgement(outcome=outcome, reasons=(*failed, *unfinished), notes=tuple(notes))
+    return Judgement(outcome=outcome, reasons=(*failed, *unfinished, *repaired))
 
 
 def run_upstream(
@@ -125,15 +109,14 @@ def run_upstream(
     """
     root = settings.root
     python, env, built = tested_python(package, settings)
-    default = {**_SHARES, **(_ON_GPU if package.variant.gpu else {})}
+    default = {**_SHARES, **(_ON_GPU if package.gpu else {})}
     shares = dict.fromkeys(names, 1) or default
     source = f'(import {root}/release.nix {{ }})."{package.variant.attribute}".src'
     built_source = process.output_of(store.build_expression_argv(source)).strip()
     tests = Path(built_source, "test")
     if absent := [name for name in shares if not (tests / f"{name}.py").is_file()]:
         raise BuildPytorchError(f"--upstream {','.join(absent)}: no such file in {tests}")
-    search = [_tools(root, python), Path(upstream_plugin.__file__).parent, env.get("PYTHONPATH")]
-    env = {**env, "PYTHONPATH": ":".join(str(folder) for folder in search if folder)}
+    env = {**env, "PYTHONPATH": f"{_tools(root, python)}:{env.get('PYTHONPATH') or ''}"}
 
     def run(file: str) -> UpstreamFile:
         result = run_file(python, env, tests / f"{file}.py", shares[file], settings.seconds)
@@ -146,48 +129,45 @@ def run_upstream(
         results = tuple(pool.map(run, shares))
     version = package.variant.release.torch.version
     case = structs.replace(
-        case_of(package, judge_files(version, results, known_failures())),
+        case_of(package, judge_files(results, known_failures(version))),
         python=str(python),
-        output="" if settings.python or not built else str(built.output),
+        output=str(built.output) if built else "",
         counts={r.file: {**r.counts, "seconds": round(r.seconds)} for r in results},
     )
-    recorded = None if settings.python else built
-    return evidence.record_evidence(root, package, recorded, test="upstream", result=case)
+    return evidence.record_evidence(root, package, built, test="upstream", result=case)
 
 
 def run_file(
     python: Path, env: Mapping[str, str | None], file: Path, share: int, seconds: float
 ) -> UpstreamFile:
     """Run every `share`-th test of a file by pytest; what ran before its end counts."""
-    argv = [str(python), "-m", "pytest", "-p", "upstream_plugin", "-p", "no:cacheprovider", "-q"]
-    argv += ["--noconftest", "-c", "/dev/null", "--rootdir", str(file.parent), str(file)]
-    own = {"UPSTREAM_SHARE": str(share), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    argv = [str(python), "-m", "pytest", "-p", "every_nth", "-p", "no:cacheprovider", "-v"]
+    argv += ["--tb=no", "--noconftest", "-c", "/dev/null", "--rootdir", str(file.parent), str(file)]
     began = time.monotonic()
     # The source is read-only, and some tests write into the folder that they run in.
     with tempfile.TemporaryDirectory(prefix="upstream-", ignore_cleanup_errors=True) as folder:
-        results = Path(folder, "results.jsonl")
-        own["UPSTREAM_RESULTS"] = str(results)
+        Path(folder, "every_nth.py").write_text(_EVERY_NTH.format(share), "utf-8")
+        own = {"PYTHONPATH": f"{folder}:{env.get('PYTHONPATH') or ''}", "COLUMNS": "400"}
+        own |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         ended = process.run(argv, cwd=Path(folder), env={**env, **own}, seconds=seconds)
-        lines = results.read_bytes()[:_LARGEST].splitlines() if results.exists() else []
-    tests = []
-    for line in lines:
-        try:
-            tests.append(msgspec.convert(foreign_json.decode(line.decode()), UpstreamTest))
-        except ValueError:
-            break  # it was killed while it wrote
-    last = tests[-1].test if tests else "its import"
+    tests = _RESULT.findall(ended.stdout)
+    last = tests[-1][0] if tests else "its import"
     problem = ""
     if ended.expired:
         problem = f"stopped at the limit of {seconds:g} s in {last}"
     elif ended.code < 0:
         problem = f"crashed in {last}: {ending(ended.code)}"
     elif ended.code > 1:  # 1: a test failed
-        lines_said = (ended.stdout + ended.stderr).strip().splitlines()
-        error = [line for line in lines_said if "Error" in line] or lines_said or [""]
-        problem = f"pytest {ending(ended.code)}: {visible(error[-1])[:300]}"
-    finished = tuple(test for test in tests if test.outcome)
-    seconds = time.monotonic() - began
-    return UpstreamFile(file=file.stem, tests=finished, seconds=seconds, problem=problem)
+        lines = f"{ended.stdout}\n{ended.stderr}".splitlines()
+        errors = [line for line in lines if "Error" in line] or ["no error output"]
+        problem = f"pytest {ending(ended.code)}: {visible(errors[-1])[:300]}"
+    return UpstreamFile(
+        file=file.stem,
+        tests={test: word for test, word in tests if word},
+        reasons={test: visible(why) for test, why in _REASON.findall(ended.stdout)},
+        seconds=time.monotonic() - began,
+        problem=problem,
+    )
 
 
 def _tools(root: Path, python: Path) -> Path:

@@ -27,7 +27,6 @@ def smoke(
     c: Context,
     packages: str,
     python: str = "",
-    device: str = "0",
     timeout: str = "15",
     upstream: str | bool = "",
     json: bool = False,
@@ -47,7 +46,6 @@ def smoke(
     settings = SmokeSettings(
         root=matrix.root,
         python=Path(program).absolute() if program else None,
-        device=number("--device", device, 0, 1023),
         seconds=60 * number("--timeout", timeout, 0.01, 10_000.0),
     )
     screen, cases = Screen(sys.stderr if json else sys.stdout), []
@@ -81,9 +79,9 @@ def show_case(
 
     if report:
         screen.line(screen.paint(case.package, "bold"))
-        for line in told_facts(package.variant, report):
+        for line in told_facts(package, report):
             screen.line(line)
-        has_gpu = package.variant.gpu and report.cuda.available
+        has_gpu = package.gpu and report.cuda.available
         tests = [test for test in report.tests if has_gpu or test.name.startswith("cpu ")]
         for test in tests:
             if test.outcome != "passed":
@@ -91,8 +89,6 @@ def show_case(
                 screen.fold(f"  {test.outcome:<8} ", f"{test.name}  {test.message}", colour)
         counts = Counter(test.outcome for test in tests)
         screen.line(f"tests: {', '.join(f'{n} {outcome}' for outcome, n in counts.items())}")
-    for note in case.notes:
-        screen.fold("note: ", note)
     _show_verdict(screen, case)
     if case.report:
         unknown = evidence.unknown_recipe(package)
