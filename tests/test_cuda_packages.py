@@ -53,7 +53,6 @@ def nightly_alone() -> str:
         ]
     )
     for old, new in (
-        ("aarch64-linux", "x86_64-linux"),
         ('gpu = ["sm121"]', 'gpu = ["sm120"]'),
         ('cpu = ["armv9"]', 'cpu = ["avx2"]'),
     ):

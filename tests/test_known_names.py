@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import tomllib
 from typing import Any
 
 import archspec.cpu
@@ -12,7 +13,7 @@ from conftest import PROJECT, WHOLE
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.hardware.described import described_machine
-from build_pytorch.matrix import known_hardware, matrix_reader
+from build_pytorch.matrix import defaults, known_hardware, matrix_reader
 
 KNOWN = known_hardware.load()
 MATRIX = matrix_reader.parse(WHOLE)
@@ -206,3 +207,20 @@ def test_wrong_words_are_one_line(words: dict[str, str], says: str) -> None:
         described_machine(MATRIX, **words)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_show_known_says_where_each_value_is_from() -> None:
+    text = (
+        '[gpu.sm120]\ndriver = "580.65"\n[gpu.sm130]\ncapability = "13.0"\n[cpu.avx2]\nlevel = 2\n'
+    )
+    own = tomllib.loads(f'{text}[[rule]]\nid = "metal"\nreason = "ours"\n')
+    rows = {(row.kind, row.key): row for row in defaults.rows(own)}
+    old, new = rows["gpu", "sm120"], rows["gpu", "sm130"]
+    assert (old.replaced, old.values["driver"], old.values["family"]) == (
+        ("driver",), "580.65", "Blackwell",
+    )  # fmt: skip
+    assert old.source.endswith(", checked 2026-11-21")
+    assert (new.replaced, new.source) == (("capability",), "")
+    assert rows["cpu", "avx2"].replaced == (), "the value is the known one"
+    assert rows["rule", "metal"].values == {"reason": "ours"}
+    assert {kind for kind, _ in rows} == {"gpu", "cpu", "pin", "rule", "patch"}

@@ -28,7 +28,7 @@ from build_pytorch.matrix.model import Matrix
 SCHEMA = PROJECT / "build_pytorch/matrix/matrix.schema.json"
 OF_TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
 OF_VISION = "sha256-oktJHcT6T4f58pUO+HSBpbyS1ISH3zDlTsXQh6PcMy4="
-CPU_ONLY = 'title = "CPU-only"\nkind = "cpu-only"'
+CPU_ONLY = 'title = "CPU-only"'
 X86 = 'title = "GPU x86"\n'
 ARM = 'title = "GPU ARM"\n'
 RULE = (
@@ -152,9 +152,9 @@ MISTAKES = [
     # misspelled, missing and mistyped
     ("", '[gpu.sm121]\ncapabilty = "12.1"', "gpu.sm121.capabilty", 'did you mean "capability"?'),
     ("", "[gpu.sm121]\ncapability = 12.1", "gpu.sm121.capability", "found 12.1; allowed: a dotted"),
-    ("submodules = true", "submodules = 1", "torch.submodules", "true or false"),
+    ("max_jobs = 32", "max_jobs = 32\nrequire_builder_feature = 1", "feature", "true or false"),
     ("[release.nightly.torch]", "[release.nightly.trch]", "nightly.trch", 'you mean "torch"?'),
-    ('kind = "cpu-only"', 'kind = "cpuonly"', "group[2].kind", 'did you mean "cpu-only"?'),
+    ("", '[cpu.avx]\nplatform = "x86-linux"', "cpu.avx.platform", 'you mean "x86_64-linux"?'),
     ("max_jobs = 32", "max_jobs = 0", "build.max_jobs", "from 1 to 1024"),
     ("max_jobs = 32", "max_jobs = 32.0", "build.max_jobs", "found 32.0; allowed: a number"),
     ("max_jobs = 32", "max_jobs = 10:00:00", "build.max_jobs", "the date or time 10:00:00 without"),
@@ -188,7 +188,6 @@ MISTAKES = [
     ("", '[[rule]]\nid = "cccl-headers"\neffect.patches = ["x"]', "patches[0]", "allowed: magma_c"),
     # values that contradict each other
     ('"sm110", "sm121"]', '"sm110", "sm110"]', "group[1]", "sm110-armv8_2 twice"),
-    ('["armv8_2", "armv9"]', '["armv8_2", "avx2"]', "group[1].cpu[1]", "for x86_64-linux"),
     ("", '[gpu.sm121]\ncapability = "12.0"', "gpu.sm121.capability", "the same digits"),
     ("", '[gpu.sm61]\nfirst_cuda = "12.9"', "cuda12_8.group[1].gpu[0]", "CUDA 12.9 to 12.9"),
     ("", '[gpu.sm61]\nlast_cuda = "12.6"', "cuda12_8.group[1].gpu[0]", "to 12.6"),
@@ -202,10 +201,9 @@ MISTAKES = [
     ('"2.8.0", source', '"2.7.0", source', "torch.version", '"2.8.0", the torch of pin.autumn_20'),
     ('"2.8.0", source', '"2.8.0", owner = "x", source', "torch.source", 'allowed: "github" with'),
     ('owner = "pytorch"\nrepo = "pytorch"\n', 'owner = "a"\n', "cuda13_0.torch.repo", "a value, a"),
-    ('"v2.10.0"\nsub', '"v2.9.1"\nsub', "torch.rev", 'allowed: "v2.10.0", the tag of torch.vers'),
+    ('"v2.10.0"\nhash', '"v2.9.1"\nhash', "torch.rev", 'allowed: "v2.10.0", the tag of torch.vers'),
     ("6fc0ad22f0a07b6f38d138861c56a765d5a9bb02", "v2.10.0", "nightly.torch.rev", "40 hex digits"),
     ("dev20251015", "dev20260721", "release.nightly.torch.version", "a day up to 20260720"),
-    ("submodules = true", "submodules = false", "torch.submodules", "without its submodules"),
     ('rev = "v0.25.0"', "", "companion.torchvision.rev", "a value, as the source is GitHub"),
     ('repo = "vision"', 'repo = "vision"\nunknown = 1', "torchvision.unknown", "unknown key"),
     ('rev = "v0.25.0"', 'rev = "v0.24.1"', "torchvision.rev", "the tag of torchvision.version"),
@@ -216,9 +214,7 @@ MISTAKES = [
         "nightly.companion.torchvision.source",
         "for its torch 2.9.1, not for 2.10.0.dev",
     ),
-    (CPU_ONLY, f'{CPU_ONLY}\ngpu = ["sm90"]', "group[2].gpu", 'none with kind "cpu-only"'),
-    ('gpu = ["sm110", "sm121"]', "", "group[1].gpu", "found []; allowed: a list of"),
-    ('kind = "cpu-only"', 'kind = "mps"', "group[2].platform", 'aarch64-darwin with kind "mps"'),
+    ('["armv8_2", "armv9"]', '["apple"]', "group[1].cpu[0]", "ISAs for Linux; apple has Metal"),
     (ARM, f'{ARM}blas = "mkl"\n', "group[1].blas", '"openblas" on aarch64-linux: MKL is for x86'),
     ("", "[cpu.avx512bf16]\nlevel = 4", "cpu.avx512bf16.level", "another level than avx512vnni"),
     ("job_memory = 5 ", "job_memory = 0.9 ", "job_memory", "found 0.9; allowed: 1 or more for"),
@@ -226,6 +222,12 @@ MISTAKES = [
     # of facts that are known
     (EARLY, EARLY[::-1], "pin.early_2026.facts.of", "`invoke prefetch --only nixpkgs`"),
     ("", f'[pin.x]\nrev = "{"1" * 40}"\n{PIN}', "pin.x.facts", "missing, so what it contains"),
+    ("", '[cpu.avx512]\ncpuinfo = ["avx512f"]', "cpuinfo", "also fma, avx512dq, avx512vl"),
+    ("", '[cpu.avx2]\ncpuinfo = ["avx2", "f16c"]', "cpuinfo", "also fma: its flags need them"),
+    ("", '[cpu.armv9]\ncpuinfo = ["sve"]', "cpu.armv9.cpuinfo", "also sve2: its flags"),
+    ("", '[cpu.avx512]\nflags = ["-mavx512bf16"]', "cpu.avx512.cpuinfo", "also avx512_bf16: its"),
+    ("", '[gpu.sm120]\nfirst_cuda = "12.0"', "first_cuda", 'found "12.0"; allowed: 12.8 or newer'),
+    ("", '[gpu.sm120]\ndriver = "525.60"', "driver", 'found "525.60"; allowed: 570.26 or newer'),
     (OF_TORCH, f"sha256-{'A' * 43}=", "cuda13_0.torch.hash", "found a fake hash"),
     (OF_VISION, OF_TORCH, "torchvision.hash", "the hash of pytorch v2.10.0"),
     # names and files that two share
@@ -238,8 +240,8 @@ MISTAKES = [
     ('folder = ".flox/pkgs"', 'folder = "matrix.toml"', "release.cuda13_0.folder", "of recipes"),
     ("build-notes-2.10-cuda13.md", "../a.md", "cuda13_0.notes", "a Markdown file below docs/"),
     ("explanation/build-notes-2.10-cuda13", "reference/releases", "notes", "not in docs/reference"),
-    ('action = "keep"', 'action = "delete"', "cleanup[5].file", "a file that no variant needs"),
-    ('avx.nix"\naction = "delete"', 'avx.nix"\naction = "keep"', "cleanup[1].file", "of a variant"),
+    ('keep", file', 'delete", file', "cleanup[5].file", "a file that no variant needs"),
+    ('delete", file', 'keep", file', "cleanup[0].file", "of a variant"),
 ]  # fmt: skip
 """Old and new text ("": a table at the end), the place that is named, and what is said."""
 
@@ -283,10 +285,16 @@ def test_a_value_that_contradicts_several_others_is_one_line_for_each(
 
 def test_gpus_need_a_cuda() -> None:
     text = re.sub(r"\[release\.cuda13_0\.cuda\]\n(.+\n)+", "", ONE)
-    text = text.replace("{python}-cuda{cuda}", "{python}")
-    says = 'found "gpu"; allowed: "gpu" only in a release that has a cuda table'
-    lines = [f"release.cuda13_0.group[{number}].kind: {says}" for number in (0, 1)]
-    assert [line.partition(": ")[2] for line in refusal(text)] == lines
+    lines = refusal(text.replace("{python}-cuda{cuda}", "{python}"))
+    assert len(lines) == 9 + 2
+    assert 'group[0].gpu[0]: found "sm120"; allowed: none in a release without a CUDA' in lines[0]
+
+
+def test_a_version_that_moved_with_the_old_hash_is_an_error() -> None:
+    before, mark, after = OLDER.partition("[release.cuda13_0.torch]")
+    torch, end, rest = after.partition("\n\n")
+    text = before + mark + torch.replace("2.10.0", "2.10.1") + end + rest
+    assert "the hash of pytorch v2.10.0" in "".join(refusal(text))
 
 
 def test_an_inherited_mistake_is_reported_where_it_is_written() -> None:
@@ -298,14 +306,14 @@ def test_all_mistakes_are_reported_at_once_in_the_order_of_their_lines() -> None
     edits = [
         ("max_jobs = 32", "max_jobs = 0"),
         ('owner = "pytorch"', 'ownr = "pytorch"'),
-        ('kind = "cpu-only"', 'kind = "cpuonly"'),
+        (CPU_ONLY, f'{CPU_ONLY}\nblas = "mlk"'),
         ("", "[gpu.sm90]\nfamily = 1\n[gpu.sm80]\nfirst_cuda = 11"),
     ]
     lines = refusal(edited(*edits, text=ONE))
     assert [line.split(": ")[1] for line in lines] == [
         "release.cuda13_0.torch.ownr",
         "release.cuda13_0.build.max_jobs",
-        "release.cuda13_0.group[2].kind",
+        "release.cuda13_0.group[2].blas",
         "gpu.sm90.family",
         "gpu.sm80.first_cuda",
     ]
@@ -466,7 +474,7 @@ HOSTILE = [
 FIELDS = [
     'version = "2.10.0"\nowner',
     'owner = "pytorch"\nrepo = "pytorch"',
-    'rev = "v2.10.0"\nsub',
+    'rev = "v2.10.0"\nhash = "sha256-RKi',
     'package_set = "cudaPackages_13"',
     'pname = "pytorch{torch}"',
     'folder = ".flox/pkgs"',
@@ -521,7 +529,6 @@ def test_the_schema_is_valid_and_takes_what_the_reader_takes(path: str) -> None:
         text.replace("{torch}", "{trch}"),
         f'{text}\n[gpu.sm121]\ncapabilty = "12.1"',
         text.replace("companion.torchvision", "companion.tochvision"),
-        text.replace('kind = "gpu"', 'kind = "gpus"'),
     ):
         assert wrong == text or list(validator(schema).iter_errors(tomllib.loads(wrong)))
 
@@ -575,7 +582,7 @@ def test_every_key_is_in_the_reference_with_its_meaning() -> None:
         "matrix.toml": "publisher repository pin patch rule release gpu cpu",
         "[release.NAME.nixpkgs]": "pin retired config",
         "[[rule]]": "id when effect reason source checked until unconfirmed",
-        "[[release.NAME.group]]": "title kind platform gpu cpu folder blas",
+        "[[release.NAME.group]]": "title gpu cpu folder blas",
         "[gpu.NAME]": "capability family hosts first_cuda last_cuda codegen_base driver"
         " source checked unconfirmed",
     }.items():

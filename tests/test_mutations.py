@@ -44,7 +44,7 @@ folder = "cuda-packages"
     text = re.sub(r'(?m)^cpu = \["avx2", .*', 'cpu = ["avx2"]', text)
     text = re.sub(r'\[\[release\.cuda13_0\.group\]\]\ntitle = "GPU ARM"\n(.+\n)+', "", text)
     text = text.replace('title = "CPU-only"', 'title = "CPU-only"\nblas = "mkl"', 1)
-    return one_release(re.sub(r"\[\[release\.cuda13_0\.cleanup\]\]\n(.+\n)+", "", text))
+    return one_release(re.sub(r"(?m)^cleanup = \[\n(  .+\n)+\]\n", "", text))
 
 
 class Checkout:

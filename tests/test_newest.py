@@ -62,7 +62,7 @@ def test_mistakes_in_its_recipes_are_found(newest: Matrix, tmp_path: Path) -> No
 
 
 OVERLAY = (
-    'version = "2.12.0", owner = "pytorch", repo = "pytorch", rev = "v2.12.0", submodules = true, '
+    'version = "2.12.0", owner = "pytorch", repo = "pytorch", rev = "v2.12.0", '
     'hash = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xA=", hash_of = "v2.12.0"'
 )
 

@@ -73,7 +73,7 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
             "title": draw(TEXTS),
             "platform": draw(st.sampled_from(PLATFORMS)),
             "flags": draw(FLAGS),
-            "cpuinfo": draw(st.lists(WORDS, min_size=1, max_size=3)),
+            "cpuinfo": ["avx2", "fma", "sve", "sve2", *draw(st.lists(WORDS, max_size=3))],
             "macros": ["__AVX2__"],
             "cpus": draw(st.lists(TEXTS, min_size=1, max_size=2)),
         }
@@ -84,14 +84,14 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
     for platform in PLATFORMS:
         isas = [name for name, cpu in cpus.items() if cpu["platform"] == platform]
         if isas:
-            common = {"title": draw(TEXTS), "platform": platform, "cpu": isas}
-            groups.append({**common, "kind": "gpu", "gpu": list(gpus)})
-            groups.append({**common, "kind": "cpu-only"})
+            common = {"title": draw(TEXTS), "cpu": isas}
+            groups.append({**common, "gpu": list(gpus)})
+            groups.append(common)
     document: dict[str, Any] = tomllib.loads(ONE)
     (pin,), (release,) = document["pin"].values(), document["release"].values()
     del release["companion"], release["cleanup"]
     release |= {"notes": "docs/notes.md", "group": groups}
-    release["torch"] |= {"submodules": True, "hash": draw(SRI)}
+    release["torch"]["hash"] = draw(SRI)
     release["torch"]["rev"] = draw(st.one_of(st.just("v2.10.0"), REVS))
     release["torch"]["hash_of"] = release["torch"]["rev"]
     release["cuda"]["package_set"] = draw(st.sampled_from(["cudaPackages_13", "cudaPackages_13_0"]))

@@ -35,7 +35,7 @@ checked = "2026-11-21"
 
 
 OTHER = RULE.replace("no-nccl", "no-cudnn").replace("USE_NCCL", "USE_CUDNN")
-TAG = 'rev = "v2.10.0"\nsubmodules'
+TAG = 'rev = "v2.10.0"\nhash = "sha256-RK'
 TORCH = 'version = "2.10.0"\nowner = "pytorch"\nrepo = "pytorch"'
 PIN = "6a030d535719c5190187c4cec156f335e95e3211"
 LAYOUT = "preConfigure: only order, layout, quotes or comments"

@@ -273,8 +273,7 @@ def test_an_inherited_source_is_one_source() -> None:
 
 
 def test_arrays_are_replaced_not_added() -> None:
-    group = '\n[[release.other.group]]\ntitle = "one"\nkind = "cpu-only"\nplatform = '
-    group += '"x86_64-linux"\ncpu = ["avx2"]\n'
+    group = '\n[[release.other.group]]\ntitle = "one"\ncpu = ["avx2"]\n'
     matrix = matrix_reader.parse(WHOLE + LIKE.format(more=OTHER_NAMES) + group)
     assert [v.id for v in matrix.of_release("other")] == ["other/cpu-avx2"]
 
@@ -356,8 +355,6 @@ def test_a_python_that_nobody_knows_yet_is_no_obstacle(tmp_path: Path) -> None:
 OLD_GPUS = """
 [[release.cuda12_8.group]]
 title = "Volta"
-kind = "gpu"
-platform = "x86_64-linux"
 gpu = ["sm70"]
 cpu = ["avx2"]
 """
@@ -384,7 +381,7 @@ def test_a_gpu_without_code_in_nixpkgs_gets_libraries_for_it_by_a_condition(tmp_
 def test_capabilities_of_all_packages_leave_nothing_to_single_libraries() -> None:
     """Orin takes the CUDA packages for Jetson, which are compiled for what the config names."""
     matrix = matrix_reader.parse(WHOLE)
-    lines = group_lines("cuda12_8", "sm87", "armv8_2", "aarch64-linux")
+    lines = group_lines("cuda12_8", "sm87", "armv8_2")
     new = matrix_reader.parse(f"{matrix.text}\n{lines}")
     assert by_id(new, "cuda12_8/sm87-armv8_2").effects.fixes == ("own-capabilities",)
 

@@ -65,8 +65,7 @@ def test_it_renders_alone_and_verifies(project: Project) -> None:
 def test_two_releases_do_not_share_a_file() -> None:
     text = SECOND.replace("python312", "python313").replace('"3.12"', '"3.13"')
     text = text.replace("cuda12/.flox/pkgs", ".flox/pkgs")
-    text += '\n[[release.cuda12_9.group]]\ntitle = "c"\nkind = "cpu-only"\n'
-    text += 'platform = "x86_64-linux"\ncpu = ["avx2"]\n'
+    text += '\n[[release.cuda12_9.group]]\ntitle = "c"\ncpu = ["avx2"]\n'
     with pytest.raises(MatrixError, match=r"which release\.cuda13_0 writes as well"):
         matrix_reader.parse(ONE + text)
 
@@ -86,7 +85,7 @@ def test_a_release_without_cuda_and_with_one_variant_is_data_as_well(project: Pr
     release = SECOND[SECOND.index("[release.") : SECOND.index("[[release.")]
     cuda = release[release.index("[release.cuda12_9.cuda]") : release.index("[release.cuda12_9.py")]
     release = release.replace(cuda, "").replace("python312-cuda12_9", "python312")
-    group = 'title = "one"\nkind = "cpu-only"\nplatform = "aarch64-linux"\ncpu = ["armv9"]\n'
+    group = 'title = "one"\ncpu = ["armv9"]\n'
     pin = SECOND[SECOND.index("[pin.") :]
     done = alone(project, f"{release}\n[[release.cuda12_9.group]]\n{group}\n{pin}").invoke("all")
     assert done.returncode == 0, done.stdout + done.stderr

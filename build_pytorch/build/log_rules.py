@@ -75,7 +75,7 @@ class LogMatcher:
 
     def __init__(self, variant: Variant | None) -> None:
         self.variant = variant
-        self._kind = variant.group.kind if variant else ""
+        self._kind = variant.kind if variant else ""
         self._seen: set[str] = set()  #: ids of rules whose `needs` were seen
 
     def stop(self, text: str, part: BuildPart) -> LogRule | None:

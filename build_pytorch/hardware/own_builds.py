@@ -107,7 +107,7 @@ def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> B
         variant=existing.get(best) or id_of(matrix, *best),
         has_reason=has_reason,
         says=says,
-        lines="" if best in existing else group_lines(*best, machine.platform),
+        lines="" if best in existing else group_lines(*best),
         rejected=rejected,
     )
 
@@ -157,9 +157,8 @@ def id_of(matrix: Matrix, release: str, gpu: str | None, isa: str) -> str:
     return f"{release}/{short}" if len(matrix.releases) > 1 else short
 
 
-def group_lines(release: str, gpu: str | None, isa: str, platform: str) -> str:
+def group_lines(release: str, gpu: str | None, isa: str) -> str:
     """Return the group to append to matrix.toml, so that a release has a variant."""
-    kind = "gpu" if gpu else "mps" if platform.endswith("-darwin") else "cpu-only"
     own = f'gpu = ["{gpu}"]\n' if gpu else ""
     head = f'[[release.{release}.group]]\ntitle = "For {gpu or "cpu"}-{isa}"\n'
-    return f'{head}kind = "{kind}"\nplatform = "{platform}"\n{own}cpu = ["{isa}"]\n'
+    return f'{head}{own}cpu = ["{isa}"]\n'

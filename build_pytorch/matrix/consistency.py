@@ -133,12 +133,30 @@ def contradictions(spec: MatrixFile) -> Iterator[Fault]:
 
 
 def _gpu(key: str, gpu: GpuArchitecture) -> Iterator[Row]:
-    """The key has the digits of the capability."""
+    """The key has the digits of the capability; the facts fit those that are known."""
+    own = gpu.capability
     yield "capability", key != f"sm{gpu.code}", f"the same digits with a dot as {key}"
+    known = known_hardware.of_capability(own) or gpu
+    for field in ("first_cuda", "driver"):
+        least, value = getattr(known, field), getattr(gpu, field)
+        is_older = bool(least and value and order(value) < order(least))
+        yield field, is_older, f"{least} or newer, as {own} needs"
 
 
 def _cpu(spec: MatrixFile, key: str, cpu: CpuIsa) -> Iterator[Row]:
-    """Levels order the ISAs, and an alias is of one that is none."""
+    """The flags of /proc/cpuinfo cover those of the compiler; levels order; aliases are of others.
+
+    A flag needs its namesake, and those of a known ISA all that it has.
+    """
+    needed = dict.fromkeys(
+        name
+        for known in known_hardware.load().cpu.values()
+        for name in known.cpuinfo
+        if {*known.flags} <= {*cpu.flags} or f"-m{name.replace('_', '')}" in cpu.flags
+    )
+    missing = [name for name in needed if name not in cpu.cpuinfo]
+    allowed = f"also {', '.join(missing)}: its flags need them, or a CPU stops (SIGILL)"
+    yield "cpuinfo", bool(missing), allowed
     if cpu.same_as:
         allowed = "only with `evidence`: `invoke compare A --against B` prints it"
         yield "same_as", not cpu.evidence, allowed
@@ -197,8 +215,6 @@ def _source(release: Release, pin: Pin, source: PackageSource, name: str) -> Ite
     is_other = rev.startswith("v") and rev != f"v{version}"
     yield "rev", is_other, f'"v{version}", the tag of {name}.version, or 40 hex digits'
     if isinstance(source, TorchSource):
-        allowed = "true: PyTorch does not compile without its submodules"
-        yield "submodules", not source.submodules, allowed
         day = version.partition(".dev")[2]
         is_newer = day > _LAST_SETUP_PY and order(pin.torch) < order(_SCIKIT_BUILD)
         allowed = f"a day up to {_LAST_SETUP_PY}, or a pin with torch {_SCIKIT_BUILD} or newer"
@@ -206,26 +222,21 @@ def _source(release: Release, pin: Pin, source: PackageSource, name: str) -> Ite
 
 
 def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Row]:
-    """A group has what its kind and its BLAS need; the CUDA compiles for its GPUs."""
-    kind, platform, cuda = group.kind, group.platform, release.cuda
-    is_gpu, is_mkl = kind == "gpu", group.blas == "mkl"
-    allowed = "a list of GPU architectures" if is_gpu else "none"
-    yield "gpu", bool(group.gpu) != is_gpu, f'{allowed} with kind "{kind}"'
-    yield "kind", is_gpu and cuda is None, '"gpu" only in a release that has a cuda table'
-    is_other = (kind == "mps") != platform.endswith("-darwin")
-    yield "platform", is_other, 'aarch64-darwin with kind "mps" and only then'
-    is_other = is_mkl and platform != "x86_64-linux"
-    yield "blas", is_other, f'"openblas" on {platform}: MKL is for x86-64'
+    """The CUDA compiles for the GPUs, and the ISAs have what the build and its BLAS need."""
+    cuda, is_mkl = release.cuda, group.blas == "mkl"
     is_lacking = is_mkl and "allowUnfree" not in release.nixpkgs.config
     yield "blas", is_lacking, '"mkl" with allowUnfree in nixpkgs.config: MKL is not free'
     for index, key in enumerate(group.gpu):
-        is_other = cuda is not None and not compiles(cuda, spec.gpus[key])
-        allowed = f"GPUs of CUDA {cuda.version if cuda else ''}; this one needs CUDA "
-        yield f"gpu.{index}", is_other, allowed + cuda_window(spec.gpus[key])
+        gpu = spec.gpus[key]
+        allowed = f"GPUs of CUDA {cuda.version}" if cuda else "none in a release without a CUDA"
+        is_other = not compiles(cuda, gpu)
+        yield f"gpu.{index}", is_other, f"{allowed}; this one needs CUDA {cuda_window(gpu)}"
     for index, key in enumerate(group.cpu):
         cpu = spec.cpus[key]
-        is_other = cpu.platform != platform
-        yield f"cpu.{index}", is_other, f"CPU ISAs of {platform}; this one is for {cpu.platform}"
+        is_darwin = cpu.platform.endswith("-darwin")
+        yield f"cpu.{index}", bool(group.gpu) and is_darwin, f"ISAs for Linux; {key} has Metal"
+        is_other = is_mkl and cpu.platform != "x86_64-linux"
+        yield "blas", is_other, f'"openblas" on {cpu.platform}: MKL is for x86-64'
         is_lacking = release.build.require_builder_feature and not cpu.builder_feature
         allowed = "ISAs with a builder_feature, as build.require_builder_feature is true"
         yield f"cpu.{index}", is_lacking, allowed
@@ -272,11 +283,12 @@ def shared_hashes(spec: MatrixFile) -> Iterator[Fault]:
 
     One whose revision did not follow is left to verification, and to `invoke prefetch`.
     """
-    of: dict[str, tuple[str, str]] = {}
+    known = known_hardware.load().raw["source"]
+    # A fork has the name of its repository.
+    of = {it["hash"]: (it["repository"].rpartition("/")[2], it["rev"]) for it in known}
     for source in spec.sources():
         if source.hash == FAKE:
             yield source.trail, wrong("a fake hash", "the hash of the source, or an empty text")
-        # A fork has the name of its repository.
         fetched = (source.origin.address.rpartition("/")[2], source.origin.revision)
         other = of.setdefault(source.hash, fetched)
         if source.hash and source.recorded == source.origin.revision and other != fetched:

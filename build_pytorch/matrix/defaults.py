@@ -22,7 +22,15 @@ PLACEHOLDER: Final = r"\{(release|torch|python|cuda)\}"
 OF_PRODUCTS: Final = frozenset({"names", "arm_only"})
 """Keys of known GPU architectures that matrix.toml does not have."""
 _NOT_INHERITED: Final = frozenset({"like", "notes", "cleanup"})
-OF_GITHUB: Final = frozenset({"owner", "repo", "rev", "submodules", "hash", "hash_of", "patches"})
+_SHOWN: Final = {
+    "gpu": ("capability", "first_cuda", "last_cuda", "driver", "family", "hosts"),
+    "cpu": ("platform", "flags", "cpuinfo"),
+    "pin": ("rev", "torch", "python"),
+    "rule": ("reason",),
+    "patch": ("url",),
+}
+"""Keys of a row that `invoke show known` shows."""
+OF_GITHUB: Final = frozenset({"owner", "repo", "rev", "hash", "hash_of", "patches"})
 """Keys of a source that a package of the pin does not have."""
 
 
@@ -144,3 +152,32 @@ def _pin(key: str, own: Table) -> Table:
     if own.get("facts"):
         return {n: it for n, it in facts.items() if n not in {"has", "unconfirmed"}} | own
     return facts | own | {"cuda": facts.get("cuda", {}) | own.get("cuda", {})}
+
+
+class KnownRow(Struct, frozen=True, kw_only=True):
+    """A row that every matrix has, or that one adds, and where its values are from."""
+
+    kind: str  #: gpu, cpu, pin, rule or patch
+    key: str
+    values: Table
+    source: str  #: where the known values are from, with a date; empty for a row of matrix.toml
+    replaced: tuple[str, ...]  #: keys whose value is that of matrix.toml; all of an added row
+
+
+def rows(own: Table) -> Iterator[KnownRow]:
+    """Yield the known rows and those of a matrix, whose tables `own` are as it writes them."""
+    merged = with_known({"pin": {}, **own})
+    for kind, shown in _SHOWN.items():
+        known, ours, both = (
+            {row["id"]: row for row in table} if kind == "rule" else table
+            for table in (load().raw[kind], own.get(kind, {}), merged[kind])
+        )
+        for key, row in (known | both).items():
+            base, values = known.get(key, {}), ours.get(key, {})
+            yield KnownRow(
+                kind=kind,
+                key=key,
+                values={name: row[name] for name in shown if row.get(name)},
+                source=f"{base['source']}, checked {base['checked']}" if "source" in base else "",
+                replaced=tuple(name for name in values if values[name] != base.get(name)),
+            )

@@ -15,7 +15,7 @@ from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Patch, Pin, Rule, TomlTable
 from build_pytorch.matrix.versions import in_range, numbers
 
-_KINDS: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch")
+_KINDS: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch", "source")
 _REPOSITORIES: Final = {"torch": "pytorch/pytorch", "triton": "triton-lang/triton"}
 _FILLER: Final = re.compile(
     r"\((r|tm)\)|\b(nvidia|geforce|tesla|grid|intel|amd|arm|core|cpu|processor|\d+th gen)\b"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ Value = str | bool | list[str] | dict[str, str] | None
 """A value of matrix.toml; None removes the key."""
 _WIDTH: Final = 100
 """Maximum length of a line with a list; a longer list has a line for each element."""
-_HEADER: Final = re.compile(r"(?m)^[ \t]*\[\[?([^\]\n]+)\]")
+_HEADER: Final = re.compile(r"(?m)^[ \t]*(\[\[?)([^\]\n]+)\]")
 _PLACE: Final = re.compile(r" \((?:at line (\d+), column \d+|at end of document)\)")
 _MEANINGS: Final = {
     r"Unterminated string|(Illegal|invalid) character '\\n'|Expected [\"']{2,}": (
@@ -45,30 +46,26 @@ def syntax_error(text: str, message: str) -> tuple[int, str]:
 
 
 @functools.lru_cache(maxsize=2)
-def _tables(text: str) -> tuple[tuple[str, int, int], ...]:
-    """Return the name of each table with the offsets of its header and after its last line."""
-    found = [(re.sub(r"[\s\"']", "", match[1]), match.start()) for match in _HEADER.finditer(text)]
-    ends = [*(start for _, start in found), len(text)][1:]
-    return tuple((*each, end) for each, end in zip(found, ends, strict=True))
-
-
-def _span(text: str, trail: Trail) -> tuple[int, int] | None:
-    """Return the offsets of a table's header and of its end, or None without a header.
-
-    An index selects one of several tables of the same name.
-    """
-    name = ".".join(step for step in trail if isinstance(step, str))
-    spans = [(start, end) for header, start, end in _tables(text) if header == name]
-    index = trail[-1] if isinstance(trail[-1], int) else 0
-    return spans[index] if index < len(spans) else None
+def _tables(text: str) -> tuple[tuple[Trail, int, int], ...]:
+    """Return the path of each table with the offsets of its header and after its last line."""
+    headers = list(_HEADER.finditer(text))
+    ends = [*(match.start() for match in headers), len(text)][1:]
+    counts: Counter[str] = Counter()
+    found = []
+    for match, end in zip(headers, ends, strict=True):
+        name = re.sub(r"[\s\"']", "", match[2])
+        path: Trail = tuple(name.split("."))
+        if match[1] == "[[":
+            path = (*path, counts[name])
+            counts[name] += 1
+        found.append((path, match.start(), end))
+    return tuple(found)
 
 
 def line_of(text: str, trail: Trail) -> int:
     """Return the line of the nearest table header of a value, or 1."""
-    for length in range(len(trail), 0, -1):
-        if span := _span(text, trail[:length]):
-            return text.count("\n", 0, span[0]) + 1
-    return 1
+    above = [(len(path), at) for path, at, _ in _tables(text) if trail[: len(path)] == path]
+    return text.count("\n", 0, max(above)[1]) + 1 if above else 1
 
 
 def without_table(text: str, trail: Trail) -> str:
@@ -76,9 +73,8 @@ def without_table(text: str, trail: Trail) -> str:
 
     Comments after its last value belong to what follows.
     """
-    name = ".".join(map(str, trail))
-    for header, start, end in reversed(_tables(text)):
-        if header == name or header.startswith(f"{name}."):
+    for path, start, end in reversed(_tables(text)):
+        if path[: len(trail)] == trail:
             before = re.sub(r"(?m)(^#.*\n)+\Z", "", text[:start])
             after = re.search(r"(?m)(^(#.*)?\n)*\Z", text[start:end])
             text = before + (after[0].lstrip("\n") if after else "") + text[end:]
@@ -86,18 +82,12 @@ def without_table(text: str, trail: Trail) -> str:
 
 
 def with_table(text: str, header: Trail, values: Mapping[str, Any]) -> str:
-    """Return the text with a table in place of the one of its name, or at the end.
+    """Return the text with a table at the end, and without the one of its name.
 
-    One of dotted keys gets a header. A number at the end of `header` adds an element to an array of
-    tables.
+    A number at the end of `header` adds an element to an array of tables.
     """
-    if header[-1] != 0 and (span := _span(text, header)):
-        start, end = span
-        comment = re.search(r"(?m)\n(^#.*\n)*\Z", text[start:end])
-        new = text[:start] + block(header, values) + (comment[0] if comment else "") + text[end:]
-        return new if text[end:] else f"{new.rstrip()}\n"
     if header[-1] != 0:
-        text = with_values(text, {header: None})
+        text = with_values(without_table(text, header), {header: None})
     return f"{text.rstrip()}\n\n{block(header, values)}"
 
 
@@ -129,8 +119,6 @@ def with_values(text: str, values: Mapping[Trail, Value]) -> str:
     A table is added to a release that inherits it from another one, and to known rows. Raises
     KeyError for a release that does not exist.
     """
-    if not values:
-        return text
     document: Any = tomlkit.parse(text)
     for trail, value in values.items():
         table = document
@@ -140,22 +128,17 @@ def with_values(text: str, values: Mapping[Trail, Value]) -> str:
                 table[step] = tomlkit.table()
             table = table[step]
             inherits = inherits or "like" in table
+        key: Any = trail[-1]
         if value is None:
-            table.pop(trail[-1], None)
-            continue
-        new = tomlkit.item(value)
-        if isinstance(value, dict):
-            new = tomlkit.inline_table()
-            new.update(value)
-        old = table.get(trail[-1]) if isinstance(trail[-1], str) else table[trail[-1]]
-        if isinstance(old, tomlkit.items.Table) and isinstance(value, dict):  # of dotted keys
-            old.clear()
-            old.update(value)
-            continue
-        for part in ("indent", "comment_ws", "comment", "trail"):
-            if old is not None:
-                setattr(new.trivia, part, getattr(old.trivia, part))
-        table[trail[-1]] = new
+            table.pop(key, None)
+        elif isinstance(value, dict) and isinstance(table.get(key), tomlkit.items.Table):
+            table[key].clear()  # of dotted keys
+            table[key].update(value)
+        elif isinstance(value, dict):
+            table[key] = tomlkit.inline_table()
+            table[key].update(value)
+        else:
+            table[key] = value
     return tomlkit.dumps(document)
 
 

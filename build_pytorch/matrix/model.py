@@ -100,7 +100,7 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
         """The name inside its release, such as `sm120-avx512`, `cpu-avx2+torchvision`."""
         if self.companion:
             return f"{self.variant.short_id}+{self.name}"
-        if self.group.kind == "mps":
+        if self.kind == "mps":
             return "darwin-mps"
         return f"{self.gpu_key or 'cpu'}-{self.cpu_key}{'-wrapper' if self.is_wrapper else ''}"
 
@@ -163,8 +163,10 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def kind(self) -> ft.Kind:
-        """The kind of its group."""
-        return self.group.kind
+        """GPU code, none, or Apple's Metal (mps)."""
+        if self.gpu:
+            return "gpu"
+        return "mps" if self.platform.endswith("-darwin") else "cpu-only"
 
     @property
     def platform(self) -> ft.Platform:

@@ -63,12 +63,14 @@ def _tarball(owner: str, repo: str, rev: str) -> Origin:
 class PackageSource(HashedTable, frozen=True, kw_only=True):
     """A package of the pinned nixpkgs, or another source in place of it."""
 
+    submodules: ClassVar[bool] = False
+    """Whether its source, and so its hash, has the submodules."""
+
     version: ft.Version  #: version of the package
     source: Literal["nixpkgs", "github"] = "github"  #: nixpkgs: that of the pin with its patches
     owner: ft.GithubName = ""  #: GitHub owner; this and the keys below only for source github
     repo: ft.GithubName = ""  #: GitHub repository
     rev: ft.Rev = ""  #: tag of the version, or a commit
-    submodules: bool = False  #: whether the hash covers the submodules
     hash: ft.NoSri = ""  #: hash of the source tree
     hash_of: ft.NoRev = ""  #: rev of the hash: Nix reuses an old source if only rev changes
 
@@ -88,6 +90,8 @@ class PackageSource(HashedTable, frozen=True, kw_only=True):
 
 class TorchSource(PackageSource, frozen=True, kw_only=True):
     """The PyTorch that is built: that of the pinned nixpkgs, or another source in place of it."""
+
+    submodules: ClassVar[bool] = True
 
     version: ft.TorchVersion  #: version of PyTorch; of a nightly such as 2.11.0.dev20251222
     triton_rev: ft.NoRev40 = ""  #: commit of Triton that a nightly names; "" if not known
@@ -353,10 +357,8 @@ class Group(TomlTable, frozen=True, kw_only=True):
     """A block of variants: each of its GPU architectures with each of its CPU ISAs."""
 
     title: ft.Text  #: title of the group in the docs
-    kind: ft.Kind  #: GPU code, none, or Apple's Metal (mps)
-    platform: ft.Platform  #: platform of the variants
-    gpu: tuple[ft.Key, ...] = ()  #: keys of GPU architectures; empty for kind cpu-only
-    cpu: ft.NonEmptyKeys  #: keys of CPU ISAs of the platform
+    gpu: tuple[ft.Key, ...] = ()  #: keys of GPU architectures; none for CPU-only variants
+    cpu: ft.NonEmptyKeys  #: keys of CPU ISAs, which also decide on the platform
     folder: ft.Folder | None = None  #: folder of its recipes, if it is not that of the release
     blas: ft.Blas = "openblas"  #: BLAS and LAPACK; mkl on x86_64-linux only, with allowUnfree
 

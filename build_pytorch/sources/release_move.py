@@ -195,7 +195,6 @@ def _of_source(
     if source.is_of_pin:
         owner, repo = repository_of(name)
         values |= {"source": "github", "owner": owner, "repo": repo}
-        values |= {"submodules": True} if name == "torch" else {}
     return values
 
 
@@ -266,7 +265,7 @@ def moved(move: Move) -> tuple[Matrix, dict[str, Values]]:
         }
         text = matrix_text.with_table(text, place, table)
     elif {("cuda", "version"), ("python", "version")} & values.keys():
-        text = matrix_text.without_table(text, (*place, "cleanup"))  # of files with the old names
+        values["cleanup",] = None  # of files with the old names
     for trail in [trail for trail, value in values.items() if value == _LEFT_OUT]:
         text = matrix_text.without_table(text, (*place, *trail))
         if not (move.beside or move.old.like):

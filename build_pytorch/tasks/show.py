@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,14 @@ from invoke.context import Context
 from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
+    from build_pytorch.base.console import Screen
     from build_pytorch.matrix.model import Matrix, Package
     from build_pytorch.results.package_state import PackageState
 
 
 @command
 def show(c: Context, package: str, verbose: bool = False, json: bool = False) -> None:
-    """Show everything about one variant."""
+    """Show everything about one variant; `known`: the GPUs, ISAs."""
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.generate import recipes
     from build_pytorch.generate.phase_plan import plan_recipe
@@ -26,6 +28,9 @@ def show(c: Context, package: str, verbose: bool = False, json: bool = False) ->
     from build_pytorch.results.package_state import package_states
 
     matrix, screen = load(), Screen(sys.stdout)
+    if package == "known":
+        _show_known(matrix, screen, json=json)
+        return
     chosen = chosen_package(matrix, package)
     variant = chosen.variant
     state = package_states(matrix.root, [chosen])[chosen.id]
@@ -143,3 +148,19 @@ def _results(state: PackageState) -> Iterator[tuple[str, str]]:
     if last := state.last:
         cause = f" ({last.cause})" if last.cause else ""
         yield "last build", f"{last.outcome or last.event} at {last.at}{cause}; {state.log}"
+
+
+def _show_known(matrix: Matrix, screen: Screen, *, json: bool) -> None:
+    """Print what every matrix knows, and which values matrix.toml replaces or adds."""
+    from build_pytorch.base.console import print_json
+    from build_pytorch.matrix import defaults
+    from build_pytorch.matrix.field_types import quoted
+
+    rows = list(defaults.rows(tomllib.loads(matrix.text)))
+    if json:
+        print_json(rows, sys.stdout)
+        return
+    for row in rows:
+        text = ", ".join(f"{name} {quoted(value)}" for name, value in row.values.items())
+        own = f"; matrix.toml: {', '.join(row.replaced)}" if row.replaced else f"; {row.source}"
+        screen.fold(f"{row.kind:<6}{row.key:<22}", f"{text}{own}", indent=28)
