@@ -12,7 +12,7 @@ import pytest
 from conftest import PROJECT, WHOLE
 
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.hardware.described import described_machine
+from build_pytorch.hardware.detect import described_machine
 from build_pytorch.matrix import defaults, known_hardware, matrix_reader
 
 KNOWN = known_hardware.load()

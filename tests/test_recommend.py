@@ -68,6 +68,7 @@ SAID = """
 --gpu K80 --cpu avx2 --driver 470 -v | 0 | cuda13_0: CUDA 13.0 does not compile for 3.7: CUDA 6.5
 --gpu 780M --cpu AVX2           | 1 | (3.0) · AVX2
 --machine rtx5090-zen4 -v       | 0 | not confirmed: that it installs today
+--machine rtx5090-zen4 -v       | 0 | check invoke build cuda13_2/sm120-avx2 not confirmed: that
 --machine h200-recorded -v      | 0 | Runs as well: pip install torch==2.14.1
 --machine rx7900xtx-zen4        | 0 | AMD GPU 1002:744c: ROCm and XPU are not covered
 --gpu 12.0 --cpu zen4 --driver 550 | 1 | GPU a GPU of capability 12.0 stays unused

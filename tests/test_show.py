@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from conftest import PROJECT, WHOLE, Project, error_line
+from msgspec.structs import replace
 
 from build_pytorch.base import digest
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import ledger
+from build_pytorch.results.package_state import PackageState
 
 HERE = Project(PROJECT)
 
@@ -65,6 +67,17 @@ def test_the_first_screen_is_short_and_has_the_names_of_the_rules(variant: str) 
         assert rule["source"] not in "\n".join(lines)
         assert rule["source"] in long
     assert document["pin"]["rev"] in long
+
+
+def test_what_nobody_confirmed_of_nixpkgs_is_said_until_the_package_is_built() -> None:
+    said = HERE.invoke("show", "cuda13_2/sm90-avx2").stdout
+    assert "its nixpkgs is not confirmed, see -v" in said
+    package = next(
+        it for it in matrix_reader.parse(WHOLE).variants if it.id == "cuda13_2/sm90-avx2"
+    )
+    state = PackageState(package=package, digest="sha256:1")
+    assert state.doubts == package.pin.doubts
+    assert replace(state, link="/nix/store/result", origin="sha256:1").doubts == ""
 
 
 def test_the_last_build_and_its_log_are_named(project: Project) -> None:

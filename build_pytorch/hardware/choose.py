@@ -65,20 +65,18 @@ def choose(
         if organization := (published or {}).get(it.id):
             command, cpu = f"flox install {organization}/{it.package}", " ".join(it.cpu.cpuinfo)
             ready.append(own_build(it.release, it.gpu, it.platform, command, cpu))
-    judged = [
-        judge(build, machine, person.python)
-        for build in ready
-        if build.platform == machine.platform
-    ]
-    running = _ranked(judged, machine, person)
+    local = [build for build in ready if build.platform == machine.platform]
+    judged = [judge(build, machine, person.python) for build in local]
+    running = _ranked(judged, person)
     shown = _shown(running, machine, person.tools)
+    others = [it for it in running if it not in shown and bool(it.gpus) == bool(running[0].gpus)]
     commands = {it.build.install() for it in running}
     refused = [("; ".join(it.obstacles), it.build.install()) for it in judged if not it.runs]
     return Choice(
         now=tuple(
             Offer(
-                command=it.build.install(person.tools, it.kinds(machine)),
-                says="; ".join(_reasons(it, running[0], machine)),
+                command=it.build.install(person.tools, it.kinds),
+                says="; ".join(_reasons(it, running[0])),
                 gpus=tuple(it.gpus),
                 build=it.build,
             )
@@ -87,17 +85,15 @@ def choose(
         unused=_why_unused(running, judged, machine),
         update=_update(running, judged, machine, person),
         build=advice(matrix, machine, running),
-        others=tuple(
-            it.build for it in running if it not in shown and bool(it.gpus) == bool(running[0].gpus)
-        ),
+        others=tuple(it.build for it in others),
         rejected=grouped((why, command) for why, command in refused if command not in commands),
     )
 
 
-def _ranked(verdicts: Verdicts, machine: Machine, person: Person) -> Verdicts:
+def _ranked(verdicts: Verdicts, person: Person) -> Verdicts:
     """Return those that run, the best first."""
     running = [verdict for verdict in verdicts if verdict.runs]
-    return sorted(running, key=lambda it: it.rank(machine, person.tools), reverse=True)
+    return sorted(running, key=lambda it: it.rank(person.tools), reverse=True)
 
 
 def _shown(running: Verdicts, machine: Machine, tools: Collection[str]) -> Verdicts:
@@ -117,21 +113,20 @@ def _shown(running: Verdicts, machine: Machine, tools: Collection[str]) -> Verdi
     return list(shown.values())[:_MOST]
 
 
-def _reasons(verdict: BuildVerdict, best: BuildVerdict, machine: Machine) -> Iterator[str]:
+def _reasons(verdict: BuildVerdict, best: BuildVerdict) -> Iterator[str]:
     """Yield why a build was chosen among those that run: version, code, driver."""
-    build, kinds = verdict.build, verdict.kinds(machine)
+    build, kinds, platform = verdict.build, verdict.kinds, verdict.machine.platform
     if build.newest:
         yield f"{build.version} or newer"
     elif build.index is None:
         yield build.version or "version not known"
     if kinds:
-        yield f"CUDA {build.cuda}, {_code(verdict, machine)}"
-    elif machine.platform == "aarch64-darwin":
+        yield f"CUDA {build.cuda}, {_code(verdict)}"
+    elif platform == "aarch64-darwin":
         yield "uses the GPU through Metal (MPS)"
     else:
         yield "for the CPU"
-    wheels = [it for it in available_builds() if it.index is not None]
-    wheels = [it for it in wheels if it.platform == machine.platform]
+    wheels = [it for it in available_builds() if it.index is not None and it.platform == platform]
     newer = [it for it in wheels if order(it.version) > order(build.version)]
     if build.index and kinds and newer and verdict is best and not verdict.doubts:
         is_last = not any(all(map(it.fit, kinds)) for it in newer)
@@ -141,10 +136,10 @@ def _reasons(verdict: BuildVerdict, best: BuildVerdict, machine: Machine) -> Ite
     yield from filter(None, (build.remark, build.unconfirmed and "unconfirmed"))
 
 
-def _code(verdict: BuildVerdict, machine: Machine) -> str:
+def _code(verdict: BuildVerdict) -> str:
     """Return how the code of a build fits the GPUs that it uses."""
-    code, fits, kinds = verdict.build.code, set(verdict.gpus.values()), verdict.kinds(machine)
-    unused = [str(gpu.index) for gpu in machine.gpus if gpu.index not in verdict.gpus]
+    code, fits, kinds = verdict.build.code, set(verdict.gpus.values()), verdict.kinds
+    unused = [str(it.index) for it in verdict.machine.gpus if it.index not in verdict.gpus]
     text = f"code for {' and '.join(kinds)}"
     if len(kinds) > 1:
         pass
@@ -162,11 +157,11 @@ def _update(running: Verdicts, judged: Verdicts, machine: Machine, person: Perso
     """Return which driver makes a better build possible, or an empty text."""
     newest = replace(machine, driver="9999", cuda="99.9", is_wsl=False)
     hindered = [it.build for it in judged if it.obstacles or it.doubts]
-    later = _ranked([judge(it, newest, person.python) for it in hindered], newest, person)[:1]
+    later = _ranked([judge(it, newest, person.python) for it in hindered], person)[:1]
     for it in later if running and machine.gpus else ():
-        before = running[0].serves(machine), order(running[0].build.version)
-        if (it.serves(machine), order(it.build.version)) > before:
-            last = max(it.used(machine), key=lambda gpu: numbers(needed_driver(it.build, gpu)))
+        before = running[0].serves, order(running[0].build.version)
+        if (it.serves, order(it.build.version)) > before:
+            last = max(it.used, key=lambda gpu: numbers(needed_driver(it.build, gpu)))
             needs = driver_words(it.build, last, machine)
             return f"{needs} runs `{it.build.install(person.tools)}`"
     return ""

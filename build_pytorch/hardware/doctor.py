@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -21,8 +22,7 @@ from build_pytorch.matrix.available import AvailableBuild, driver_of
 from build_pytorch.matrix.compatibility import capability_of
 from build_pytorch.matrix.versions import order
 
-_SECONDS: Final = 120.0
-"""Maximum time for the import of torch, which may come from a cold network file system."""
+_SECONDS: Final = 120.0  #: at most, for an import of torch from a cold network file system
 _Text = Annotated[str, Meta(max_length=20000)]
 
 
@@ -39,13 +39,10 @@ class InstalledTorch(Struct, frozen=True, kw_only=True):
     problem: _Text = ""  #: why it cannot use CUDA
 
 
-Verdict = Literal["wrong", "works, but"]
-
-
 class DoctorFinding(Struct, frozen=True):
     """One thing that is not right, and the command that repairs it."""
 
-    verdict: Verdict
+    verdict: Literal["wrong", "works, but"]
     text: str
     command: str
 
@@ -85,12 +82,12 @@ def diagnose(
     if not torch.folders:
         return (DoctorFinding("wrong", "no torch is installed", repair),)
     first, *hidden = torch.folders
-    found = [DoctorFinding(*it) for it in [_judged(torch, machine, choice, repair)] if it]
+    found = list(_judged(torch, machine, choice, repair))
     if hidden:
         is_here = first == f"{Path.cwd()}/torch"  # the folder of the user comes first on the path
         command = "cd /" if is_here else f"{shlex.quote(python)} -m pip uninstall torch"
-        verdict: Verdict = "wrong" if torch.error else "works, but"
-        found.insert(0, DoctorFinding(verdict, f"{first} hides {', '.join(hidden)}", command))
+        text = f"{first} hides {', '.join(hidden)}"
+        found.insert(0, DoctorFinding("wrong" if torch.error else "works, but", text, command))
     return tuple(sorted(found, key=lambda finding: finding.verdict != "wrong"))
 
 
@@ -110,8 +107,8 @@ def _repair(python: str, torch: InstalledTorch, choice: Choice) -> str:
 
 def _judged(
     torch: InstalledTorch, machine: Machine, choice: Choice, repair: str
-) -> tuple[Verdict, str, str] | None:
-    """Return what keeps a torch from being as good as the best that can be installed."""
+) -> Iterator[DoctorFinding]:
+    """Yield what keeps a torch from being as good as the best that can be installed."""
     cuda = (torch.cuda or "") * bool(machine.gpus)
     code, ptx = (
         tuple(filter(None, (capability_of(it) for it in torch.arch_list if it.startswith(kind))))
@@ -128,23 +125,23 @@ def _judged(
     )
     own = judge(build, machine)
     best = judge(choice.now[0].build, machine) if choice.now else own
-    missing = [gpu.name for gpu in best.used(machine) if gpu.index not in own.gpus]
+    missing = [gpu.name for gpu in best.used if gpu.index not in own.gpus]
     names, listed = ", ".join(dict.fromkeys(missing)), " ".join(torch.arch_list) or "none"
+    newest, is_limited = best.build.version, "CUDA_VISIBLE_DEVICES" in os.environ
     if torch.error:
-        return "wrong", f"torch cannot be imported: {torch.error}", repair
-    if not own.runs:
-        return "wrong", f"{'; '.join(own.obstacles)} (code: {listed})", repair
-    if torch.problem and own.gpus:
-        is_limited = "CUDA_VISIBLE_DEVICES" in os.environ
+        yield DoctorFinding("wrong", f"torch cannot be imported: {torch.error}", repair)
+    elif not own.runs:
+        yield DoctorFinding("wrong", f"{'; '.join(own.obstacles)} (code: {listed})", repair)
+    elif torch.problem and own.gpus:
         command = "unset CUDA_VISIBLE_DEVICES" if is_limited else "nvidia-smi"
-        return "wrong", f"torch finds no GPU: {torch.problem}", command
-    if names and not own.gpus:
-        return "wrong", f"a build without CUDA: {names} stays unused", repair
-    if names:
-        return "works, but", f"no code for {names} (code: {listed})", repair
-    if order(best.build.version) > order(build.version):
-        text = f"this is {build.version}, and {best.build.version} runs here too"
-        return "works, but", text, repair
-    if "ptx" in own.gpus.values():
-        return "works, but", "PTX, which the driver compiles at the first start", repair
-    return None
+        yield DoctorFinding("wrong", f"torch finds no GPU: {torch.problem}", command)
+    elif names and not own.gpus:
+        yield DoctorFinding("wrong", f"a build without CUDA: {names} stays unused", repair)
+    elif names:
+        yield DoctorFinding("works, but", f"no code for {names} (code: {listed})", repair)
+    elif order(newest) > order(build.version):
+        text = f"this is {build.version}, and {newest} runs here too"
+        yield DoctorFinding("works, but", text, repair)
+    elif "ptx" in own.gpus.values():
+        text = "PTX, which the driver compiles at the first start"
+        yield DoctorFinding("works, but", text, repair)

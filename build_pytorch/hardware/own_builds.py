@@ -72,8 +72,7 @@ def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> B
     comes first, then an ISA that is no alias, then the highest.
     """
     kinds, flags = {gpu.capability or "" for gpu in machine.gpus} - {""}, machine.cpu.flags.split()
-    gpus: dict[str | None, GpuArchitecture | None] = {None: None}
-    gpus |= {
+    gpus: dict[str | None, GpuArchitecture | None] = {None: None} | {
         key: gpu
         for key, gpu in known_gpus(matrix).items()
         if machine.platform in gpu.hosts and any(runs_on(gpu.capability, it) for it in kinds)
@@ -96,13 +95,13 @@ def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> B
         running |= {(name, key): it for key, it in verdicts.items() if it.runs}
     if not (running and isas):
         return BuildAdvice(rejected=rejected)
-    top = max(it.rank(machine) for it in running.values())
-    equal = [place for place, it in running.items() if it.rank(machine) == top]
+    top = max(it.rank() for it in running.values())
+    equal = [place for place, it in running.items() if it.rank() == top]
     best = max(
         ((*place, isa) for place in equal for isa in isas),
         key=lambda it: (it in existing, not isas[it[2]].same_as, isas[it[2]].level),
     )
-    has_reason, says = _reason(running[best[:2]], machine, ready)
+    has_reason, says = _reason(running[best[:2]], ready)
     return BuildAdvice(
         variant=existing.get(best) or id_of(matrix, *best),
         has_reason=has_reason,
@@ -116,7 +115,7 @@ def _verdict(release: Release, gpu: GpuArchitecture | None, machine: Machine) ->
     """Judge what a release has, or could have, for a GPU architecture or for the CPU alone."""
     build = own_build(release, gpu, machine.platform)
     if gpu and (obstacle := compile_obstacle(release.cuda, gpu)):
-        return BuildVerdict(build=build, obstacles=(obstacle,))
+        return BuildVerdict(build, machine, obstacles=(obstacle,))
     return judge(build, machine)
 
 
@@ -128,15 +127,14 @@ def compile_obstacle(cuda: CudaToolkit | None, gpu: GpuArchitecture) -> str:
     return f"{what} does not compile for {gpu.capability}: CUDA {cuda_window(gpu)} does"
 
 
-def _reason(own: BuildVerdict, machine: Machine, ready: Sequence[BuildVerdict]) -> tuple[bool, str]:
+def _reason(own: BuildVerdict, ready: Sequence[BuildVerdict]) -> tuple[bool, str]:
     """Return whether there is a reason to build, and which."""
     version, code = own.build.version, own.build.code
-    best = ready[0].serves(machine) if ready else (False, (), -1)
-    if own.serves(machine) > best:
+    best = ready[0].serves if ready else (False, (), -1)
+    if own.serves > best:
         return True, f"{version}; nothing ready runs here"
-    if own.serves(machine) < best:
-        which = "this GPU" if len({gpu.capability for gpu in machine.gpus}) == 1 else "all the GPUs"
-        return False, f"no reason: no release here can be built for {which}"
+    if own.serves < best:
+        return False, "no reason: no release here can be built for the same GPUs"
     if not code:
         return False, "no reason: PyTorch chooses its code for the CPU when it runs"
     if all(order(version) > order(it.build.version) for it in ready):

@@ -19,51 +19,42 @@ from build_pytorch.matrix.field_types import Capability, CudaVersion, Text, like
 System = Annotated[
     str, like("[a-z0-9_]+-[a-z0-9]+", "a platform in Nix's notation, such as x86_64-linux")
 ]
-_FLAGS = "flags of /proc/cpuinfo, separated by one space"
-Flags = Annotated[str, like("([a-z0-9_.-]+( [a-z0-9_.-]+)*)?", _FLAGS, longest=20_000)]
+_WORDS = "([a-z0-9_.-]+( [a-z0-9_.-]+)*)?"
+Flags = Annotated[str, like(_WORDS, "flags of /proc/cpuinfo, with one space", longest=20_000)]
 Driver = Annotated[
     str, like(r"[0-9]{1,4}(\.[0-9]{1,4}){0,3}", "a driver version such as 580.65.06 or 550")
 ]
-Index = Annotated[int, Meta(ge=0, le=1023, description="a number from 0 to 1023")]
 
 
 class Processor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The CPU. Only `flags` decide what runs: those that every logical processor has.
-
-    `vendor` and `microarchitecture` are notes of whoever wrote the description.
-    """
+    """The CPU. Only `flags` decide what runs; the rest are notes."""
 
     vendor: Text | None = None
     model: Text | None = None
     microarchitecture: Text | None = None
-    flags: Flags
+    flags: Flags  #: those that every logical processor has
 
 
 class MachineGpu(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An NVIDIA GPU; `index` is its number in nvidia-smi."""
 
-    index: Index
+    index: Annotated[int, Meta(ge=0, le=1023, description="a number from 0 to 1023")]
     name: Text
     capability: Capability | None = None
 
 
 class Machine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A machine.
-
-    `driver` may be a branch alone. `cuda` is the newest CUDA version that the driver supports by
-    its own report. `other_gpus` are those that are not of NVIDIA. `is_wsl`: in WSL, whose driver is
-    that of Windows. `notes` list what could not be detected.
-    """
+    """A machine."""
 
     format: Literal["build-pytorch machine 1"] = "build-pytorch machine 1"
     platform: System
     cpu: Processor
     gpus: tuple[MachineGpu, ...] = ()
-    driver: Driver | None = None
-    cuda: CudaVersion | None = None
-    other_gpus: tuple[Text, ...] = ()
-    is_wsl: bool = False
-    notes: tuple[Text, ...] = ()
+    driver: Driver | None = None  #: a version, or a branch alone
+    cuda: CudaVersion | None = None  #: the newest that the driver supports by its own report
+    other_gpus: tuple[Text, ...] = ()  #: those that are not of NVIDIA
+    is_wsl: bool = False  #: in WSL, whose driver is that of Windows
+    notes: tuple[Text, ...] = ()  #: what could not be detected
 
 
 def load(path: Path) -> Machine:

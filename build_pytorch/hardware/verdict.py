@@ -1,7 +1,4 @@
-"""Whether a build runs on a machine, and on which of its GPUs. Pure.
-
-The same judgement for published builds, variants of the matrix and an installed torch.
-"""
+"""Whether a build, published, of the matrix or installed, runs on a machine, and on which GPUs."""
 
 from __future__ import annotations
 
@@ -28,6 +25,7 @@ class BuildVerdict(Struct, frozen=True):
     """A build on a machine."""
 
     build: AvailableBuild
+    machine: Machine
     gpus: dict[int, Fit] = {}  #: the GPUs that it uses by number, and how its code fits each
     obstacles: tuple[str, ...] = ()  #: why it does not run, or not on some of the GPUs
     doubts: tuple[str, ...] = ()  #: what decides whether it runs, and is not known
@@ -38,20 +36,23 @@ class BuildVerdict(Struct, frozen=True):
         """Whether it runs: a build with CUDA on a GPU, another one on the CPU."""
         return bool(self.gpus) or not (self.build.cuda or self.obstacles)
 
-    def used(self, machine: Machine) -> list[MachineGpu]:
-        """Return the GPUs that it uses."""
-        return [gpu for gpu in machine.gpus if gpu.index in self.gpus]
+    @property
+    def used(self) -> list[MachineGpu]:
+        """The GPUs that it uses."""
+        return [gpu for gpu in self.machine.gpus if gpu.index in self.gpus]
 
-    def kinds(self, machine: Machine) -> list[str]:
-        """Return the capabilities of the GPUs that it uses, each once."""
-        return list(dict.fromkeys(gpu.capability or "" for gpu in self.used(machine)))
+    @property
+    def kinds(self) -> list[str]:
+        """The capabilities of the GPUs that it uses, each once."""
+        return list(dict.fromkeys(gpu.capability or "" for gpu in self.used))
 
-    def serves(self, machine: Machine) -> tuple[bool, tuple[int, ...], int]:
-        """Return whether it uses all GPUs, the newest that it uses, and how many."""
-        used = [numbers(gpu.capability or "") for gpu in self.used(machine)]
-        return len(used) == len(machine.gpus), max(used, default=()), len(used)
+    @property
+    def serves(self) -> tuple[bool, tuple[int, ...], int]:
+        """Whether it uses all GPUs, the newest that it uses, and how many."""
+        newest = max((numbers(it) for it in self.kinds), default=())
+        return len(self.gpus) == len(self.machine.gpus), newest, len(self.gpus)
 
-    def rank(self, machine: Machine, tools: Collection[str] = ()) -> tuple[object, ...]:
+    def rank(self, tools: Collection[str] = ()) -> tuple[object, ...]:
         """Return the rank among builds that run; the highest is chosen. This is the one rule.
 
         A build for all GPUs, else for the newest of them; then one without doubts; then the newest
@@ -60,7 +61,7 @@ class BuildVerdict(Struct, frozen=True):
         """
         build = self.build
         return (
-            *self.serves(machine),
+            *self.serves,
             not self.doubts,
             order(build.version),
             build.newest,
@@ -76,16 +77,15 @@ class BuildVerdict(Struct, frozen=True):
 def judge(build: AvailableBuild, machine: Machine, python: str = "") -> BuildVerdict:
     """Judge a build on a machine, for a Python such as `3.12` or any."""
     if obstacle := _obstacle(build, machine, python):
-        return BuildVerdict(build=build, obstacles=(obstacle,))
+        return BuildVerdict(build, machine, obstacles=(obstacle,))
     gpus: dict[int, Fit] = {}
     obstacles, doubts, limits = [], [], []
     for gpu in machine.gpus if build.cuda else ():
         fit = build.fit(gpu.capability) if gpu.capability else None
-        if fit is None:
-            obstacles.append(f"no code for {gpu.capability or 'an unknown capability'}")
-            continue
-        problem, doubt = _gpu_problem(build, gpu, machine)
-        if problem:
+        problem, doubt = f"no code for {gpu.capability or 'an unknown capability'}", ""
+        if fit:
+            problem, doubt = _gpu_problem(build, gpu, machine)
+        if problem or not fit:
             obstacles.append(problem)
             continue
         gpus[gpu.index] = fit
@@ -94,7 +94,7 @@ def judge(build: AvailableBuild, machine: Machine, python: str = "") -> BuildVer
         if newest and is_blackwell and numbers(machine.driver or "") < numbers(newest):
             limits.append(f"torch.compile fails below driver {newest}")
     texts = (tuple(dict.fromkeys(filter(None, it))) for it in (obstacles, doubts, limits))
-    return BuildVerdict(build, gpus, *texts)
+    return BuildVerdict(build, machine, gpus, *texts)
 
 
 def _obstacle(build: AvailableBuild, machine: Machine, python: str) -> str:

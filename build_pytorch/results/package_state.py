@@ -88,6 +88,12 @@ class PackageState(Struct, frozen=True, kw_only=True):
         return self.link if is_current and not self.stopped_by else ""
 
     @property
+    def doubts(self) -> str:
+        """What nobody has confirmed of its nixpkgs; empty once it is built."""
+        is_built = self.built in {Mark.YES, Mark.ELSEWHERE}
+        return "" if is_built else self.package.variant.pin.doubts
+
+    @property
     def stopped_by(self) -> str:
         """Id of the log rule that stopped the last build of the current recipe."""
         return next((e.cause for e in self.of_recipe("ended")[-1:] if e.outcome == "stopped"), "")

@@ -37,8 +37,7 @@ def recommend(
     """Say which PyTorch to install on a machine, or to build."""
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.hardware.choose import Person, choose
-    from build_pytorch.hardware.described import described_machine
-    from build_pytorch.hardware.detect import person_here
+    from build_pytorch.hardware.detect import described_machine, person_here
     from build_pytorch.results.package_state import package_states
 
     matrix = load(is_for_any=True)
@@ -48,9 +47,11 @@ def recommend(
         return EXIT_OK
     person = Person() if machine or gpu or cpu else person_here()
     variants = [it for it in matrix.variants if it.platform == here.platform]
-    events = {name: it.publication for name, it in package_states(matrix.root, variants).items()}
+    states = package_states(matrix.root, variants)
+    events = {name: it.publication for name, it in states.items()}
     published = {name: it.organization or "ORG" for name, it in events.items() if it}
     choice = choose(matrix, here, person, published)
+    state = states.get(choice.build.variant) if choice.build.has_reason else None
     is_served = bool(choice.now) and bool(choice.now[0].gpus or not here.gpus)
     code, screen = EXIT_OK if is_served else EXIT_FINDINGS, Screen(sys.stdout)
     if json:
@@ -59,7 +60,7 @@ def recommend(
         return _print_manifest(screen, choice)
     else:
         print_machine(screen, here)
-        print_choice(screen, choice, verbose=verbose)
+        print_choice(screen, choice, verbose=verbose, doubts=state.doubts if state else "")
     return code
 
 
@@ -81,8 +82,11 @@ def print_machine(screen: Screen, machine: Machine) -> None:
         screen.fold("note   ", note, "yellow", indent=_INDENT)
 
 
-def print_choice(screen: Screen, choice: Choice, *, verbose: bool) -> None:
-    """Print what to install now, and whether to build; `verbose`: also the rest."""
+def print_choice(screen: Screen, choice: Choice, *, verbose: bool, doubts: str = "") -> None:
+    """Print what to install now, and whether to build; `verbose`: also the rest.
+
+    `doubts` are what nobody has confirmed of the build.
+    """
     heads = ("Now    ", *["  or   "] * len(choice.now))
     for head, offer in zip(heads, choice.now, strict=False):
         _print_command(screen, head, offer.command, offer.says)
@@ -97,7 +101,7 @@ def print_choice(screen: Screen, choice: Choice, *, verbose: bool) -> None:
         name = f"{build.variant}, which matrix.toml lacks: " if build.has_reason else ""
         screen.fold("Build  ", f"{name}{build.says}", indent=_INDENT)
     if verbose:
-        _print_rest(screen, choice)
+        _print_rest(screen, choice, doubts)
     else:
         screen.line("`-v` says what else runs, and why the rest does not")
 
@@ -113,11 +117,13 @@ def _print_command(screen: Screen, head: str, command: str, says: str) -> None:
         screen.fold(" " * _INDENT, says, indent=_INDENT)
 
 
-def _print_rest(screen: Screen, choice: Choice) -> None:
+def _print_rest(screen: Screen, choice: Choice, doubts: str) -> None:
     """Print what is unconfirmed, what else runs, and what does not and why."""
-    for offer in choice.now:
-        if text := offer.build.unconfirmed:
-            _print_command(screen, "check  ", offer.command, f"not confirmed: {text}")
+    checks = [(offer.command, offer.build.unconfirmed) for offer in choice.now]
+    checks.append((f"invoke build {choice.build.variant}", doubts.removeprefix("not confirmed: ")))
+    for name, text in checks:
+        if text:
+            _print_command(screen, "check  ", name, f"not confirmed: {text}")
     if choice.update and not choice.unused:
         screen.fold("Driver ", choice.update, indent=_INDENT)
     if choice.build.lines:
@@ -163,8 +169,7 @@ def doctor(c: Context, python: str = "", machine: str = "", json: bool = False) 
     """Judge the torch of a Python, and how to repair it."""
     from build_pytorch.base.console import Screen, print_json, shortened
     from build_pytorch.hardware.choose import Person, choose
-    from build_pytorch.hardware.described import described_machine
-    from build_pytorch.hardware.detect import person_here
+    from build_pytorch.hardware.detect import described_machine, person_here
     from build_pytorch.hardware.doctor import ask, diagnose
     from build_pytorch.matrix.versions import minor_version
 

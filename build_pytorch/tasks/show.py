@@ -134,7 +134,8 @@ def _source(source: str) -> str:
 def _results(state: PackageState) -> Iterator[tuple[str, str]]:
     """Yield what is known of the result, its evidence and the last build."""
     other = f"{state.link}, of another recipe" if state.link else "not built from this recipe"
-    yield "result", state.output or other
+    doubts = "; its nixpkgs is not confirmed, see -v" if state.doubts else ""
+    yield "result", state.output or f"{other}{doubts}"
     if missing := state.package.untaken_hashes:
         names = ", ".join(name for name, _ in missing)
         yield "", f"cannot be built: no hash for {names}; run `invoke prefetch`"
