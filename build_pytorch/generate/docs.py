@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import Counter
 from collections.abc import Iterator
 from posixpath import relpath
 from typing import Any, Final
 
 import msgspec
 
-from build_pytorch.base import digest, paths
+from build_pytorch.base import paths
 from build_pytorch.base.console import counted, grouped
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.generate import flox_environments, matrix_reference, recipes, site_page
@@ -25,7 +24,7 @@ from build_pytorch.matrix.versions import order
 COUNTS: Final = f"{paths.README}#counts"
 """The key of the text between the markers of the README."""
 _REGION: Final = re.compile(
-    r"<!-- begin generated: counts[^\n]*-->\n.*?<!-- end generated: counts -->", re.DOTALL
+    r"(?s)(<!-- begin generated: counts[^\n]*-->\n).*?(\n<!-- end generated: counts -->)"
 )
 
 
@@ -39,7 +38,7 @@ def render(matrix: Matrix) -> dict[str, str]:
     releases = [_release(matrix, name) for name in matrix.releases]
     return {
         "docs/reference/releases.md": page(
-            "docs/releases.md.j2", releases=releases, rules=_rules(matrix)
+            "docs/releases.md.j2", releases=releases, pins=_doubts(matrix), rules=_rules(matrix)
         ),
         "docs/reference/choosing.md": page("docs/choosing.md.j2", builds=_published()),
         "docs/reference/matrix.md": matrix_reference.page(matrix.root),
@@ -70,34 +69,24 @@ def plan(matrix: Matrix, tree: Tree) -> list[Change]:
 
 
 def _plan_readme(tree: Tree, counts: str) -> Change:
-    """Plan the README: only the text between the markers and their digest are ever written."""
+    """Plan the README, of which only the text between the markers is ever written."""
     path = paths.README
     try:
         old = tree.read(path)
     except OSError as error:
         return unreadable(path, error)
     text = (old or b"").decode(errors="surrogateescape")
-    change = functools.partial(Change, path=path, old=old)
-    region = _REGION.search(text)
-    if region is None:
-        marker = "`<!-- begin generated: counts -->`"
-        if re.search(r"<!-- (begin|end) generated: ", text):
-            return change(action=Action.REFUSED, reason=f"lacks {marker} or its end", new=old)
-        reason = "no such page here" if old is None else f"has no marker {marker}"
-        return change(action=Action.KEPT, reason=reason, new=old)
-    filled = digest.seal(
-        f"<!-- begin generated: counts, from matrix.toml by `invoke phase5`; {digest.PLACEHOLDER} "
-        f"-->\n{counts.rstrip()}\n<!-- end generated: counts -->"
-    )
-    new = (text[: region.start()] + filled + text[region.end() :]).encode(errors="surrogateescape")
-    if new == old:
-        return change(action=Action.UNCHANGED, reason="as generated", new=new)
+    filled = _REGION.sub(lambda found: f"{found[1]}{counts.rstrip()}{found[2]}", text, count=1)
+    new = filled.encode(errors="surrogateescape")
     action, reason = Action.REWRITE, "out of date"
-    if digest.is_intact(region[0]) is False:
-        reason = "edited by hand between the markers of counts"
-        if not tree.force:
-            action, reason = Action.REFUSED, f"{reason}; --force overwrites it"
-    return change(action=action, reason=reason, new=new)
+    if not _REGION.search(text):
+        is_half = "generated: counts" in text
+        action, reason = Action.KEPT, "has no markers of counts"
+        if is_half:
+            action, reason = Action.REFUSED, "lacks a marker of counts, the begin or the end"
+    elif new == old:
+        action, reason = Action.UNCHANGED, "as generated"
+    return Change(path=path, action=action, reason=reason, old=old, new=new)
 
 
 def _release(matrix: Matrix, name: str) -> dict[str, Any]:
@@ -120,23 +109,32 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
     }
 
 
-def _rules(matrix: Matrix) -> Iterator[tuple[Rule, str]]:
-    """Yield each rule that applies, with the number of variants of each release."""
+def _doubts(matrix: Matrix) -> dict[str, list[str]]:
+    """Return the pins of which something is not confirmed, by what that is."""
+    tables = [(key, table) for key, pin in matrix.pins.items() for table in (pin, pin.facts)]
+    return grouped((it.unconfirmed, key) for key, it in tables if it and it.unconfirmed)
+
+
+def _rules(matrix: Matrix) -> Iterator[tuple[Rule, list[str]]]:
+    """Yield each rule that applies, with the releases in which it does."""
     applied = [(rule.id, v.release_name) for v in matrix.variants for rule in v.effects.rules]
     rules = {rule.id: rule for variant in matrix.variants for rule in variant.effects.rules}
     for name, releases in grouped(applied).items():
-        yield rules[name], ", ".join(f"{n} of {of}" for of, n in Counter(releases).items())
+        yield rules[name], list(dict.fromkeys(releases))
 
 
-def _published() -> dict[tuple[str, str, str], list[str]]:
-    """Return who publishes a PyTorch for what, by version, CUDA and code; the newest first.
+def _published() -> dict[tuple[str, str], list[str]]:
+    """Return the platforms for which something is published, by its code and who publishes it.
 
-    Of each kind the newest version.
+    Of each kind the newest version; the newest first.
     """
     newest = {(it.who, it.index, it.platform, it.cuda, it.code): it for it in available_builds()}
-    rows = []
+    builds = []
     for it in sorted(newest.values(), key=lambda it: order(it.version), reverse=True):
         code = " ".join(it.code) + (f" PTX {' '.join(it.ptx)}" if it.ptx else "")
-        who = filter(None, (it.who, it.index, it.platform, it.unconfirmed and "?"))
-        rows.append(((it.version or "unknown", it.cuda, code), " ".join(who)))
-    return grouped(rows)
+        version = f"{it.version or 'unknown'}{it.cuda and f' on {it.cuda}'}"
+        who = f"{it.index or it.who}{' ?' if it.unconfirmed else ''}"
+        builds.append(((it.platform, code or "CPU"), f"{version} {who}"))
+    kinds = grouped(builds).items()
+    places = grouped(((platform, ", ".join(who)), code) for (platform, code), who in kinds).items()
+    return grouped(((" or ".join(codes), who), platform) for (platform, who), codes in places)
