@@ -41,15 +41,22 @@ def written_out(text: str) -> str:
         driver = known["cuda"]["13.0"]["driver"]
         blocks = [matrix_text.with_values(blocks[0], {place: driver})]
     rows_of: dict[str, Iterable[str]]
-    rows_of = {"pin": matrix.pins, "gpu": matrix.gpus, "cpu": matrix.cpus}
+    used = {(v.gpu_key, v.cpu_key) for v in matrix.variants}
+    gpus, cpus = ({pair[axis] for pair in used} for axis in (0, 1))
+    rows_of = {
+        "pin": matrix.pins,
+        "gpu": [key for key in matrix.gpus if key in gpus],
+        "cpu": [key for key in matrix.cpus if key in cpus],
+    }
     for kind, rows in rows_of.items():
         for key in rows:
             row = {k: v for k, v in known[kind][key].items() if k not in defaults.OF_PRODUCTS}
             more = row.pop("facts", None)
             blocks.append(matrix_text.block((kind, key), row))
             blocks += [matrix_text.block((kind, key, "facts"), more)] if more else []
-    applied = {rule.id for rule in matrix.rules}
+    applied = {rule.id for variant in matrix.variants for rule in variant.effects.rules}
     rules = [rule for rule in known["rule"] if rule["id"] in applied]
     blocks += [matrix_text.block(("rule", 0), rule) for rule in rules]
-    blocks += [matrix_text.block(("patch", key), known["patch"][key]) for key in matrix.patches]
+    patches = {key for rule in rules for key in rule["effect"].get("patches", ())}
+    blocks += [matrix_text.block(("patch", key), known["patch"][key]) for key in patches]
     return "\n".join(blocks)

@@ -125,7 +125,8 @@ def test_a_row_of_the_matrix_replaces_single_known_values() -> None:
     (own,) = [rule for rule in matrix.rules if rule.id == "cccl-headers"]
     (theirs,) = [rule for rule in known.rule if rule.id == "cccl-headers"]
     assert (own.reason, own.effect, own.when) == ("ours", theirs.effect, theirs.when)
-    assert "sm35" not in matrix.gpus, "only what groups or the file name"
+    assert matrix.own_rules == (own,)
+    assert matrix.gpus["sm35"] == matrix_reader.parse(WHOLE).gpus["sm35"]
 
 
 def test_a_gpu_and_an_isa_that_nobody_knows_are_a_table_of_five_lines() -> None:

@@ -188,7 +188,7 @@ def test_a_rule_ends_with_a_pin_that_has_the_fix() -> None:
     variant = by_id(matrix, "cuda13_0/sm120-avx2")
     assert variant.effects.patches == ()
     assert "clockrate" not in recipes.render(matrix)[variant.path]
-    (problem,) = rules.problems(matrix.rules, matrix.variants)
+    (problem,) = rules.problems(matrix)
     assert "magma-clock-rate: its `until` holds" in problem.found
 
 

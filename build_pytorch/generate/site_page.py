@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from build_pytorch.base import digest
 from build_pytorch.generate.recipes import render_template, template_source
 from build_pytorch.hardware.choose import Choice, choose
-from build_pytorch.hardware.own_builds import flags_up_to, known_gpus, known_isas, own_build
+from build_pytorch.hardware.own_builds import flags_up_to, own_build
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.hardware.verdict import needed_driver
 from build_pytorch.matrix import known_hardware
@@ -123,7 +123,7 @@ class Answers:
         self.cards: dict[Card, int] = {}
         self.answers: dict[tuple[str, tuple[int, ...]], int] = {}
         self.cpus = list(_cpu_classes(matrix))
-        gpus = sorted(known_gpus(matrix).values(), key=lambda gpu: numbers(gpu.capability))
+        gpus = sorted(matrix.gpus.values(), key=lambda gpu: numbers(gpu.capability))
         self.gpus = {
             it.capability: f"{', '.join(it.products)} ({it.capability})" for it in gpus[::-1]
         }
@@ -186,7 +186,7 @@ def cards_of(choice: Choice) -> list[Card]:
 
 def _drivers(matrix: Matrix) -> dict[str, str]:
     """Return the list of drivers: each at which an answer may change."""
-    needed = {gpu.driver for gpu in known_gpus(matrix).values() if gpu.driver}
+    needed = {gpu.driver for gpu in matrix.gpus.values() if gpu.driver}
     needed |= {build.driver for build in available_builds() if build.cuda}
     needed |= {variant.driver for variant in matrix.variants if variant.driver}
     steps = sorted(needed, key=numbers, reverse=True)
@@ -203,7 +203,7 @@ def _cpu_classes(matrix: Matrix) -> Iterator[CpuClass]:
 
     CPUs with an ISA of which all variants are aliases are in the class of what it is an alias of.
     """
-    isas, processors = known_isas(matrix), known_hardware.load().processor
+    isas, processors = matrix.cpus, known_hardware.load().processor
     own = {it.cpu_key for it in matrix.variants if not it.alias_of}
     class_of = {key: key if key in own else it.same_as or key for key, it in isas.items()}
     for platform in dict.fromkeys(isa.platform for isa in isas.values()):
@@ -226,7 +226,7 @@ def _grid(
     variants = {(it.gpu_key, it.cpu_key): it for it in matrix.of_release(name) if not it.is_wrapper}
     gpus = {gpu: numbers(matrix.gpus[gpu].capability) if gpu else () for gpu, _ in variants}
     used = {isa for _, isa in variants}
-    columns = [isa for isa in known_isas(matrix) if isa in used]
+    columns = [isa for isa in matrix.cpus if isa in used]
 
     def cell(variant: Variant) -> Cell:
         needs = f"; driver {variant.driver} or newer" if variant.driver else ""

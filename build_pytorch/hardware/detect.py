@@ -22,7 +22,7 @@ from build_pytorch.base.console import visible
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.hardware import saved_machines
 from build_pytorch.hardware.choose import Person
-from build_pytorch.hardware.own_builds import flags_up_to, known_isas
+from build_pytorch.hardware.own_builds import flags_up_to
 from build_pytorch.hardware.saved_machines import Driver, Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.field_types import Capability, CudaVersion
@@ -195,7 +195,7 @@ def _gpu(name: str) -> NamedGpu:
 
 def _cpu(name: str, matrix: Matrix) -> tuple[str, Processor]:
     """Return platform and CPU of an ISA, or of a generation or a name of CPUs."""
-    known, isas = known_hardware.load(), known_isas(matrix)
+    known, isas = known_hardware.load(), matrix.cpus
     plain = {re.sub(r"[\W_]", "", key): key for key in isas}  # AVX-512 is avx512
     key = name if name in isas else plain.get(re.sub(r"[\W_]", "", name.lower()))
     if key:

@@ -9,11 +9,10 @@ from msgspec import Struct
 
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.hardware.verdict import BuildVerdict, judge
-from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.available import WITH_CUDNN, AvailableBuild
 from build_pytorch.matrix.compatibility import compiles, cuda_window, missing_cpu_flags, runs_on
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import CpuIsa, CudaToolkit, GpuArchitecture, Release
+from build_pytorch.matrix.tables import CudaToolkit, GpuArchitecture, Release
 from build_pytorch.matrix.versions import numbers, order
 
 _SIZE: Final = "for size (libtorch_cuda 2.6: 192 MB, not 903) or one CUDA in Nix"
@@ -47,21 +46,11 @@ def own_build(
     )
 
 
-def known_gpus(matrix: Matrix) -> dict[str, GpuArchitecture]:
-    """Return all GPU architectures, those of the matrix in place of known ones."""
-    return {**known_hardware.load().gpu, **matrix.gpus}
-
-
-def known_isas(matrix: Matrix) -> dict[str, CpuIsa]:
-    """Return all CPU ISAs, those of the matrix in place of known ones."""
-    return {**known_hardware.load().cpu, **matrix.cpus}
-
-
 def flags_up_to(matrix: Matrix, key: str) -> str:
     """Return the flags of an ISA and of the lower ones of its platform, which its CPUs have."""
-    isas = known_isas(matrix)
-    same = (it for it in isas.values() if it.platform == isas[key].platform)
-    below = [it for it in same if it.level <= isas[key].level]
+    isa = matrix.cpus[key]
+    same = (it for it in matrix.cpus.values() if it.platform == isa.platform)
+    below = [it for it in same if it.level <= isa.level]
     return " ".join(dict.fromkeys(flag for it in below for flag in it.cpuinfo))
 
 
@@ -74,12 +63,12 @@ def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> B
     kinds, flags = {gpu.capability or "" for gpu in machine.gpus} - {""}, machine.cpu.flags.split()
     gpus: dict[str | None, GpuArchitecture | None] = {None: None} | {
         key: gpu
-        for key, gpu in known_gpus(matrix).items()
+        for key, gpu in matrix.gpus.items()
         if machine.platform in gpu.hosts and any(runs_on(gpu.capability, it) for it in kinds)
     }
     isas = {
         key: isa
-        for key, isa in known_isas(matrix).items()
+        for key, isa in matrix.cpus.items()
         if isa.platform == machine.platform and not missing_cpu_flags(isa, flags)
     }
     existing = {(it.release_name, it.gpu_key, it.cpu_key): it.id for it in matrix.variants}

@@ -8,9 +8,10 @@ text and argument lists. Error messages and the generated reference quote the de
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
@@ -148,13 +149,7 @@ Gib = Annotated[int, Meta(ge=1, le=1024, description="a number of GiB from 1 to 
 NonEmptyKeys = Annotated[tuple[Key, ...], filled("key")]
 NonEmptyWords = Annotated[tuple[Word, ...], filled("word")]
 NonEmptyTexts = Annotated[tuple[Text, ...], filled("name")]
-# msgspec leaves the allowed keys of a table out of the schema.
-_PLATFORMS: Final = {"propertyNames": {"enum": list(get_args(Platform))}}
-_HOSTS: Final = "a table of platforms with the products that exist for each"
-Hosts = Annotated[
-    dict[Platform, NonEmptyTexts],
-    Meta(min_length=1, description=_HOSTS, extra_json_schema=_PLATFORMS),
-]
+Hosts = Annotated[dict[Platform, NonEmptyTexts], filled("platform and its products", "table")]
 
 # --- errors of a document that does not fit a msgspec type ---
 
@@ -195,45 +190,38 @@ def misfits(value: Any, kind: Any) -> list[Fault]:
     try:
         msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError:
-        return list(_inner_misfits(value, kind)) or [((), _explained(value, kind))]
+        return _inner_misfits(value, kind) or [((), _explained(value, kind))]
     return []
 
 
-def _inner_misfits(value: Any, kind: Any) -> Iterator[Fault]:
-    """Yield the misfits in a table or a list; nothing if it is wrong as a whole."""
+def _inner_misfits(value: Any, kind: Any) -> list[Fault]:
+    """Return the misfits in a table or a list; none if it is wrong as a whole."""
     while get_origin(kind) in {Annotated, UnionType, Union}:  # of `X | None` it is X
         kind = next(part for part in get_args(kind) if part is not NoneType)
-    parts: list[tuple[str | int, Any]] = []
+    faults: list[Fault] = []
+    parts: dict[Any, Any] = {}
     if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        yield from _key_misfits(value, kind)
         fields = msgspec.structs.fields(kind)
-        parts = [(field.encode_name, field.type) for field in fields if field.encode_name in value]
+        parts = {field.encode_name: field.type for field in fields}
+        unknown = [key for key in value if key not in parts]
+        if not kind.__struct_config__.forbid_unknown_fields:
+            unknown = []
+        hints = [near_miss(key, parts) for key in unknown[:_MOST]]
+        for key, hint in itertools.zip_longest(unknown, hints, fillvalue=""):
+            faults.append(((key,), f"unknown key; allowed: {listed(parts)}{hint}"))
+        required = [field.encode_name for field in fields if field.required]
+        missing = [key for key in required if key not in value and f'"{key}"' not in str(hints)]
+        faults += [((key,), "missing; add it") for key in missing]
     elif isinstance(value, dict) and get_origin(kind) is dict:
         key_kind, value_kind = get_args(kind)
-        for key in value:
-            yield from (((key,), _explained(key, key_kind)) for _ in misfits(key, key_kind))
-        parts = [(key, value_kind) for key in value]
+        faults = [((key,), what) for key in value for _, what in misfits(key, key_kind)]
+        parts = dict.fromkeys(value, value_kind)
     elif isinstance(value, list) and get_origin(kind) is tuple:
-        parts = [(index, get_args(kind)[0]) for index in range(len(value))]
-    for step, part_kind in parts:
-        yield from (((step, *trail), what) for trail, what in misfits(value[step], part_kind))
-
-
-def _key_misfits(value: dict[str, Any], kind: type[msgspec.Struct]) -> Iterator[Fault]:
-    """Yield unknown and missing keys of a table; a misspelled key is one error."""
-    fields = msgspec.structs.fields(kind)
-    known = [field.encode_name for field in fields]
-    unknown = [key for key in value if key not in known]
-    misspelled = ""
-    if kind.__struct_config__.forbid_unknown_fields:
-        for number, key in enumerate(unknown):
-            hint = near_miss(key, known) if number < _MOST else ""
-            misspelled += hint
-            yield (key,), f"unknown key; allowed: {listed(known)}{hint}"
-    for field in fields:
-        key = field.encode_name
-        if field.required and key not in value and f'"{key}"' not in misspelled:
-            yield (key,), "missing; add it"
+        parts = dict.fromkeys(range(len(value)), get_args(kind)[0])
+        value = dict(enumerate(value))
+    for step in [step for step in parts if step in value]:
+        faults += [((step, *trail), what) for trail, what in misfits(value[step], parts[step])]
+    return faults
 
 
 def _explained(value: Any, kind: Any) -> str:

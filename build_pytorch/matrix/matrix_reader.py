@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -16,8 +16,6 @@ from build_pytorch.matrix import consistency, defaults, matrix_text, rules
 from build_pytorch.matrix.field_types import Fault, Trail, dotted, message, misfits
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.tables import MatrixFile
-
-_Row = TypeVar("_Row")
 
 _RESTORE: Final = (
     "restore it with `git checkout matrix.toml`; outside a checkout of build-pytorch, "
@@ -84,26 +82,14 @@ def parse(text: str, root: Path = paths.PROJECT, *, learning: bool = False) -> M
         for name, companion in variant.release.companions.items()
     )
     _refuse(text, raw, consistency.collisions(spec, (*variants, *companions)))
-    own_rules = {rule["id"] for rule in raw.get("rule", ())}
-    applied = {rule.id for variant in variants for rule in variant.effects.rules} | own_rules
-    applied_rules = tuple(rule for rule in spec.rules if rule.id in applied)
-    patches = {key for rule in applied_rules for key in rule.effect.patches}
-    used = {
-        "gpus": _only(spec.gpus, raw.get("gpu", ()), {variant.gpu_key for variant in variants}),
-        "cpus": _only(spec.cpus, raw.get("cpu", ()), {variant.cpu_key for variant in variants}),
-        "patches": _only(spec.patches, raw.get("patch", ()), patches),
-        "rules": applied_rules,
-    }
-    derived = {"variants": variants, "companions": companions, "text": text, "root": root}
-    return Matrix(**(msgspec.structs.asdict(spec) | used | derived))
-
-
-def _only(
-    rows: Mapping[str, _Row], own: Iterable[str], used: Iterable[str | None]
-) -> dict[str, _Row]:
-    """Return the known rows that variants use, and those of matrix.toml."""
-    wanted = {*own, *used}
-    return {key: row for key, row in rows.items() if key in wanted}
+    return Matrix(
+        **msgspec.structs.asdict(spec),
+        variants=variants,
+        companions=companions,
+        own_rules=spec.rules[: len(raw.get("rule", ()))],
+        text=text,
+        root=root,
+    )
 
 
 def _refuse(text: str, raw: dict[str, Any], faults: Iterable[Fault]) -> None:

@@ -314,14 +314,12 @@ Variant = Annotated[Package, "its companion is None"]
 
 
 class Matrix(MatrixFile, frozen=True, kw_only=True, eq=False):
-    """A consistent matrix.toml. Compares by identity, so that it can be a cache key.
-
-    It has the known GPU architectures, CPU ISAs, rules and patches that its variants use.
-    """
+    """A consistent matrix.toml with all that is known. Compares by identity, as a cache key."""
 
     variants: tuple[Variant, ...]
     companions: tuple[Package, ...]
     """The companions of all variants, in the order of the variants."""
+    own_rules: tuple[Rule, ...]  #: those that matrix.toml has, the first ones of all
     text: str  #: the text of matrix.toml
     root: Path  #: the checkout that the matrix describes; its templates are used
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from msgspec import Struct
-
-from build_pytorch.matrix.model import Effects, Variant
+from build_pytorch.matrix.model import Effects, Matrix, Variant
 from build_pytorch.matrix.tables import Condition, Patch, Rule
 from build_pytorch.matrix.versions import in_range
 
@@ -66,7 +65,7 @@ def effects(variant: Variant, rules: Sequence[Rule], patches: Mapping[str, Patch
     )
 
 
-class RuleProblem(Struct, frozen=True):
+class RuleProblem(NamedTuple):
     """A rule that does not do what it says: what is wrong, and what would be right."""
 
     rule: Rule
@@ -75,15 +74,15 @@ class RuleProblem(Struct, frozen=True):
     is_error: bool = False
 
 
-def problems(rules: Sequence[Rule], variants: Sequence[Variant]) -> Iterator[RuleProblem]:
-    """Yield rules that never apply, rules that are no longer needed, and contradicting rules."""
-    combinations = {tuple(r.id for r in v.effects.rules): v for v in variants}
+def problems(matrix: Matrix) -> Iterator[RuleProblem]:
+    """Yield own rules that never apply or are no longer needed, and contradicting rules."""
+    combinations = {tuple(r.id for r in v.effects.rules): v for v in matrix.variants}
     applied = {name for names in combinations for name in names}
-    for rule in rules:
+    for rule in matrix.own_rules:
         if rule.id in applied:
             continue
         found, expected = f"{rule.id} applies to no variant", "a condition that holds"
-        if matching := sum(holds(rule.when, variant) for variant in variants):
+        if matching := sum(holds(rule.when, variant) for variant in matrix.variants):
             found = f"{rule.id}: its `until` holds for all {matching} variants of its `when`"
             expected = "no rule that is no longer needed"
         yield RuleProblem(rule, found, expected)

@@ -22,7 +22,7 @@ def outdated(c: Context, check: bool = False, json: bool = False) -> int:
     matrix = load()
     versions = list(upstream_versions(matrix))
     ended = []
-    for rule in matrix.rules:
+    for rule in matrix.own_rules:
         variants = [variant for variant in matrix.variants if rules.holds(rule.when, variant)]
         if variants and all(rules.is_ended(rule, variant) for variant in variants):
             ended.append(rule.id)

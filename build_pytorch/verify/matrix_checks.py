@@ -26,7 +26,7 @@ _SECONDS: Final = 60.0
 def rules(context: Context) -> Iterator[Finding]:
     """Yield rules that contradict each other, and as warnings those that are not needed."""
     matrix = context.matrix
-    for problem in problems(matrix.rules, matrix.variants):
+    for problem in problems(matrix):
         place = ("rule", matrix.rules.index(problem.rule))
         finding = _finding(context, place, problem.found, problem.expected)
         yield finding if problem.is_error else structs.replace(finding, severity="warning")
