@@ -101,8 +101,7 @@ def test_a_comparison_prints_the_line_that_makes_an_alias(
     a, b = (packages[name] for name in ids)
     mean = Estimate(ratio=0.99, low=0.98, high=1.0, verdict=verdict)
     setting = MeasuredSetting(
-        title="1 thread", gpu="", verdict=verdict, reasons=(), mean=mean, workloads={}, seconds={},
-        rounds=(),
+        title="1 thread", gpu="", verdict=verdict, reasons=(), mean=mean, workloads={}, rounds=(),
     )  # fmt: skip
     line = alias_line(a, b, [setting], "a CPU")
     assert bool(line) == is_alias

@@ -164,6 +164,9 @@ BAD_INPUT = """
     smoke cpu-avx2 --timeout nan   | --timeout: found "nan"; allowed: a number from 0.01
     smoke cpu-avx2 --python /none  | --python /none: no such program; name a Python that has torch
     smoke cpu-avx2 --python=       | --python: found an empty value, as from a variable that is not
+    compare cpu-avx2 --minutes 0   | --minutes: found "0"; allowed: a number from 0.001
+    compare cpu-avx2 --device gpu  | --device gpu: allowed: cpu, or the number of a GPU
+    compare cpu-avx2 --threads 0   | --threads: found "0"; allowed: a whole number from 1
     verify --packages sm91-*       | no package matches "sm91-*"
     verify --only gpu-arc          | no check or category "gpu-arc"; did you mean "gpu-arch"?
     verify --against HEAD --pinned | --against: runs no checks; leave --only and --pinned out

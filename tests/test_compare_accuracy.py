@@ -13,15 +13,14 @@ import pytest
 
 from build_pytorch.base import installed_torch
 from build_pytorch.base.errors import ToolError
-from build_pytorch.compare.builds import ComparedBuild, ComparedTorch, answer_of, wheel
-from build_pytorch.compare.measurement import (
-    MeasuredSetting,
-    ProcessReport,
-    Setting,
-    Verdict,
-    measure,
+from build_pytorch.compare.comparison import (
+    ComparedBuild,
+    ComparedTorch,
+    answer_of,
     run_process,
+    wheel,
 )
+from build_pytorch.compare.measurement import MeasuredSetting, ProcessReport, Verdict, measure
 
 pytestmark = pytest.mark.slow
 
@@ -127,16 +126,15 @@ def compared(a: ComparedBuild, b: ComparedBuild, threads: int, rounds: int) -> M
     """Compare two workloads in so many rounds at most."""
     started = 0
 
-    def run(build: ComparedBuild, setting: Setting) -> ProcessReport:
+    def run(side: int) -> ProcessReport:
         nonlocal started
         started += 1
-        env = dict(build.env)
-        if halved := env.pop("HALVED", None):  # as a wrapper of Python would do
-            setting = ("cpu", int(halved))
-        changed = ComparedBuild(label=build.label, python=build.python, env=env)
-        return run_process(changed, setting, "softmax", "FFT")
+        env = dict((a, b)[side].env)
+        asked = int(env.pop("HALVED", None) or threads)  # as a wrapper of Python would do
+        changed = ComparedBuild(label="AB"[side], python=Path(sys.executable), env=env)
+        return run_process([changed], "cpu", asked, 0, "softmax", "FFT")
 
-    return measure((a, b), ("cpu", threads), 2 * rounds, run, lambda: float(started))
+    return measure(run, "test", threads, 2 * rounds, lambda: float(started))
 
 
 def verdicts(found: MeasuredSetting) -> list[Verdict]:
@@ -158,8 +156,7 @@ def test_equal_builds_are_never_called_slower_on_a_busy_machine(folder: Path) ->
 def test_half_of_the_threads_is_found(folder: Path) -> None:
     half = compared(build(folder, HALVED="1"), build(folder), 2, rounds=8)
     assert half.verdict is Verdict.SLOWER
-    says = "A ran with 1 thread where 2 were asked: OMP_NUM_THREADS is 1 in its process"
-    assert says in half.reasons
+    assert "A ran with 1 thread where 2 were asked" in half.reasons
 
 
 @pytest.fixture

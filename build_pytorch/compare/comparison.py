@@ -1,19 +1,70 @@
-"""One comparison: the builds, the machine, every setting, the outcome and its record."""
+"""One comparison: two builds, the machine, every setting, the outcome and its record."""
 
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
-from collections.abc import Sequence
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from build_pytorch.compare.builds import ComparedBuild, ComparedTorch, Say, find_build
-from build_pytorch.compare.measurement import MeasuredSetting, Verdict, measure
+from build_pytorch.base import files, installed_torch, paths, process
+from build_pytorch.base.console import counted, waiting
+from build_pytorch.base.errors import BuildPytorchError, ToolError
+from build_pytorch.compare import workloads
+from build_pytorch.compare.measurement import MeasuredSetting, ProcessReport, Verdict, measure
 from build_pytorch.hardware import detect
+from build_pytorch.matrix.available import INDEX
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.results import evidence
+from build_pytorch.matrix.versions import release_of
+from build_pytorch.nix import store
+from build_pytorch.results import artefacts, evidence
+from build_pytorch.results.artefacts import Artefact
 from build_pytorch.results.ledger import TestOutcome
+from build_pytorch.results.package_selection import chosen_package
+from build_pytorch.smoke.smoke_case import built_python, python_answer
+
+_WHEEL: Final = re.compile(r"wheel:(\d+(?:\.\d+)+(?:\+(cpu|cu\d+))?)")
+_SECONDS: Final = 600.0
+"""Maximum seconds of one process, whose import may come from a cold network file system."""
+
+Say = Callable[[str], object]
+_Answer = TypeVar("_Answer", bound=Struct)
+
+
+class ComparedTorch(Struct, frozen=True, kw_only=True):
+    """What torch says of itself in base/installed_torch.py; sizes are in bytes."""
+
+    label: str = ""
+    python: str
+    version: str
+    file: str
+    cuda: str | None = None
+    library_bytes: int = 0
+    closure: int = 0  #: the result with all that it needs; 0: not in a Nix store
+
+    @property
+    def wheel(self) -> str:
+        """The name of the official wheel of the same PyTorch version and CUDA."""
+        line = f"cu{self.cuda.replace('.', '')}" if self.cuda else "cpu"
+        return f"wheel:{release_of(self.version)}+{line}"
+
+
+class ComparedBuild(Struct, frozen=True, kw_only=True):
+    """A Python with the torch that is measured, and the result that it is of."""
+
+    label: str
+    python: Path
+    env: Mapping[str, str | None] = {}
+    package: Package | None = None
+    artefact: Artefact | None = None
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -57,7 +108,11 @@ def compare(  # noqa: PLR0913 - the options of the command
     elif not device and a_torch.cuda and b_torch.cuda and machine.gpus:
         settings.append(("0", 0))
     share = minutes * 60 / len(settings)
-    found = [measure((a, b), setting, share) for setting in settings]
+    found = []
+    for place, number in settings:
+        title = counted(number, "thread") if number else f"GPU {place}"
+        run = functools.partial(run_process, (a, b), place, number)
+        found.append(measure(run, title, number, share))
     cpu = machine.cpu.model or "unknown CPU"
     verdicts = {measured.verdict for measured in found}
     is_noisy, is_slower = Verdict.NOISY in verdicts, Verdict.SLOWER in verdicts
@@ -84,9 +139,8 @@ def alias_line(
     Empty for other packages, and where a setting is undecided or A and B did not run alike.
     """
     fair = {Verdict.EQUAL, Verdict.SLOWER}
-    if not all(it.verdict in fair and it.verdict is it.mean.verdict for it in settings):
-        return ""
-    if not (a and b) or a.cpu.level <= b.cpu.level:
+    is_fair = all(it.verdict in fair and it.verdict is it.mean.verdict for it in settings)
+    if not (is_fair and a and b and a.cpu.level > b.cpu.level):
         return ""
     if (a.release_name, a.gpu_key, a.name) != (b.release_name, b.gpu_key, b.name):
         return ""
@@ -94,3 +148,101 @@ def alias_line(
     now = dt.datetime.now(dt.UTC)
     said = f"{a.version}, {a.short_id} / {b.short_id}, {ratios}, {cpu}, {now:%Y-%m-%d}"
     return f'cpu.{a.cpu_key} = {{ same_as = "{b.cpu_key}", evidence = {json.dumps(said)} }}'
+
+
+def find_build(
+    matrix: Matrix, text: str, like: ComparedTorch | None, say: Say
+) -> tuple[ComparedBuild, ComparedTorch]:
+    """Return the build that a person names, and what its torch says of itself.
+
+    `wheel` alone is the official wheel of the version and CUDA of `like`. A wheel that is missing
+    is installed, and `say` prints from where. Raises BuildPytorchError.
+    """
+    if text == "wheel" and like:
+        text = like.wheel
+    if text.partition(":")[0] == "wheel":
+        python = like.python if like else platform.python_version()
+        build = wheel(matrix.root, text, ".".join(python.split(".")[:2]), say)
+    else:
+        build = _build_of(matrix, text)
+    with waiting(f"starting {build.label}"):
+        torch = answer_of(build, [installed_torch.__file__], {}, ComparedTorch)
+    closure, artefact = 0, build.artefact
+    is_torch = build.package and not build.package.companion
+    if artefact and is_torch and not artefact.holds(torch.file):
+        raise BuildPytorchError(f"{build.label}: imports another torch, {torch.file}")
+    if artefact and process.which(store.NIX_STORE):
+        closure = sum(store.sizes(store.requisites(str(artefact.output))))
+    return build, structs.replace(torch, label=build.label, closure=closure)
+
+
+def _build_of(matrix: Matrix, text: str) -> ComparedBuild:
+    """Return the build that a person names, which is no wheel. Raises BuildPytorchError."""
+    path = Path(text)
+    if path.is_absolute() and path.is_relative_to(store.folder()) and path.is_dir():
+        version = re.search(r"-python(3\.\d+)-", path.name)
+        if version is None:
+            raise BuildPytorchError(f"{text}: not the store path of a Python package")
+        artefact = Artefact(link=path, output=path)
+        python, env = artefacts.interpreter(artefact, version[1])
+        return ComparedBuild(label=path.name[33:], python=python, env=env, artefact=artefact)
+    if "/" in text and (found := shutil.which(text)):
+        return ComparedBuild(label=text, python=Path(found).absolute())
+    package = chosen_package(matrix, text)
+    own, inside, built = built_python(matrix.root, package)
+    return ComparedBuild(label=package.id, python=own, env=inside, package=package, artefact=built)
+
+
+def wheel(root: Path, name: str, python: str, say: Say) -> ComparedBuild:
+    """Return the virtualenv of an official wheel in the state folder; install it if it is missing.
+
+    `python`: the Python version that is preferred, such as 3.13; without it that of this process.
+    Raises BuildPytorchError with the reason of pip.
+    """
+    found = _WHEEL.fullmatch(name)
+    if found is None:
+        raise BuildPytorchError(f"{name}: write wheel:2.10.0 or wheel:2.10.0+cu128")
+    version, line = found.groups()
+    base = shutil.which(f"python{python}") or sys.executable
+    folder = root / paths.STATE / "wheels" / f"{version}-{Path(base).name}"
+    own, done = str(folder / "bin/python"), folder / "complete"
+    if not done.exists():
+        origin = f"{INDEX}{line}" if line else "PyPI, or the index of your own settings"
+        say(f"{name}: installing into {folder}, from {origin}; up to 5 GB")
+        install = [own, "-m", "pip", "--disable-pip-version-check", "install", "--no-color"]
+        install += [f"torch=={version}", *(["--index-url", origin] if line else [])]
+        with waiting(f"installing {name}"):
+            for argv in ([base, "-m", "venv", "--clear", str(folder)], install):
+                result = process.run(argv)
+                if result.code:
+                    said = (result.stderr or result.stdout or "no output").strip().splitlines()
+                    raise ToolError(f"{name}: cannot be installed: {said[-1]}")
+        files.write_all(folder, {done.name: b""})
+    return ComparedBuild(label=f"wheel {version}", python=Path(own))
+
+
+def answer_of(
+    build: ComparedBuild, argv: Sequence[str], env: Mapping[str, str], kind: type[_Answer]
+) -> _Answer:
+    """Run a script in a build and return what it prints.
+
+    Raises BuildPytorchError with the reason if it fails.
+    """
+    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONDONTWRITEBYTECODE": "1", **env}
+    try:
+        argv = [str(build.python), *argv]
+        return python_answer(argv, {**build.env, **env}, _SECONDS, kind)[0]
+    except BuildPytorchError as error:
+        raise BuildPytorchError(f"{build.label}: {error}") from None
+
+
+def run_process(
+    builds: Sequence[ComparedBuild], device: str, threads: int, side: int, *names: str
+) -> ProcessReport:
+    """Run the workloads once in a build of the two. Raises BuildPytorchError if it fails.
+
+    `device`: `cpu` or the number of a GPU. `names`, empty: all workloads.
+    """
+    variables = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    env = dict.fromkeys(variables, str(threads)) if threads else {}
+    return answer_of(builds[side], [workloads.__file__, device, *names], env, ProcessReport)

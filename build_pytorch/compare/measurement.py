@@ -17,8 +17,6 @@ from msgspec import Meta, Struct
 
 from build_pytorch.base.console import counted, waiting
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.compare import workloads
-from build_pytorch.compare.builds import ComparedBuild, answer_of
 
 ROUNDS: Final = 8  #: least number of rounds
 _EQUAL: Final = 0.03  #: ratios from 1 / 1.03 to 1.03 are no difference
@@ -30,8 +28,6 @@ Seconds = dict[str, Annotated[float, Meta(gt=0, le=1e6)]]
 """Seconds of one call by workload, as one process measured them."""
 Round = tuple[Seconds, Seconds]
 """What a process of A and a process of B measured."""
-Setting = tuple[str, int]
-"""Where processes run, `cpu` or the number of a GPU, and with how many threads (0: any)."""
 
 
 class Verdict(StrEnum):
@@ -48,7 +44,6 @@ class ProcessReport(Struct, frozen=True, kw_only=True):
 
     gpu: str
     threads: int
-    asked: str  #: OMP_NUM_THREADS in the process
     seconds: Seconds
     errors: dict[str, str]
 
@@ -75,38 +70,29 @@ class MeasuredSetting(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]  #: what the verdict rests on
     mean: Estimate  #: geometric mean of the ratios
     workloads: dict[str, Estimate]
-    seconds: dict[str, list[float]]  #: medians of A and B by workload
     rounds: tuple[Round, ...]
 
 
-def run_process(build: ComparedBuild, setting: Setting, *names: str) -> ProcessReport:
-    """Run the workloads once in a build. Raises BuildPytorchError with the reason if it fails."""
-    device, threads = setting
-    variables = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    env = dict.fromkeys(variables, str(threads)) if threads else {}
-    return answer_of(build, [workloads.__file__, device, *names], env, ProcessReport)
-
-
 def measure(
-    builds: Sequence[ComparedBuild],
-    setting: Setting,
+    run: Callable[[int], ProcessReport],
+    title: str,
+    threads: int,
     seconds: float,
-    run: Callable[[ComparedBuild, Setting], ProcessReport] = run_process,
     clock: Callable[[], float] = time.monotonic,
 ) -> MeasuredSetting:
     """Run rounds until all intervals are narrow or the seconds are over, but at least ROUNDS.
 
-    Raises BuildPytorchError where no workload ran in both builds.
+    `run` runs a process of A (0) or of B (1), with so many threads (0: any). Raises
+    BuildPytorchError where no workload ran in both builds.
     """
-    (device, threads), rounds = setting, list[Round]()
-    title = counted(threads, "thread") if threads else f"GPU {device}"
+    rounds = list[Round]()
     errors: tuple[dict[str, str], ...] = ({}, {})
     is_narrow, end = False, clock() + seconds
     with waiting(title) as line:
         while len(rounds) < ROUNDS or not (is_narrow or clock() >= end):
             line.update(f"{title}, round {len(rounds) + 1}")
             order = (0, 1) if len(rounds) % 2 == 0 else (1, 0)
-            reports = {side: run(builds[side], setting) for side in order}
+            reports = {side: run(side) for side in order}
             rounds.append((reports[0].seconds, reports[1].seconds))
             for side in order:
                 errors[side].update(reports[side].errors)
@@ -115,16 +101,13 @@ def measure(
                 is_narrow = all(it.high - it.low < _WIDTH * it.ratio for it in found.values())
     verdict, reasons = mean.verdict, [f"{mean.verdict}, {mean}"]
     for side, name in ((1, "B"), (0, "A")):
-        report, worse = reports[side], Verdict.NOISY if side else Verdict.SLOWER
-        if threads not in {0, report.threads}:
-            ran = f"{counted(report.threads, 'thread')} where {threads} were asked"
-            why = f"OMP_NUM_THREADS is {report.asked or 'not set'} in its process"
-            reasons.append(f"{name} ran with {ran}: {why}")
+        worse, has = Verdict.NOISY if side else Verdict.SLOWER, reports[side].threads
+        if threads not in {0, has}:
+            reasons.append(f"{name} ran with {counted(has, 'thread')} where {threads} were asked")
             verdict = worse
         for workload in sorted(errors[side].keys() - errors[1 - side].keys()):
             reasons.append(f"{name} cannot run {workload}: {errors[side][workload]}")
             verdict = verdict if side else worse
-    sides = list(zip(*rounds, strict=True))
     return MeasuredSetting(
         title=title,
         gpu=reports[0].gpu,
@@ -132,9 +115,6 @@ def measure(
         reasons=tuple(reasons),
         mean=mean,
         workloads=found,
-        seconds={
-            name: [statistics.median(it[name] for it in side) for side in sides] for name in found
-        },
         rounds=tuple(rounds),
     )
 
@@ -150,16 +130,16 @@ def estimates(rounds: Sequence[Round]) -> tuple[dict[str, Estimate], Estimate]:
     names = [name for name in rounds[0][0] if all(name in side for pair in rounds for side in pair)]
     if not names:
         raise BuildPytorchError("A and B have no workload that both can run")
-    draw, count = random.Random(_SEED), len(rounds)  # noqa: S311 - the same result each time
-    draws = [draw.choices(range(count), k=count) for _ in range(_RESAMPLES)]
-    centres, resampled = [], []
-    for name in names:
-        ratios = [math.log(a[name] / b[name]) for a, b in rounds]
-        centres.append(statistics.median(ratios))
-        resampled.append([statistics.median([ratios[i] for i in chosen]) for chosen in draws])
-    means = list(map(statistics.fmean, zip(*resampled, strict=True)))
-    found = dict(zip(names, map(_estimate, centres, resampled), strict=True))
-    return found, _estimate(statistics.fmean(centres), means)
+    ratios = [[math.log(a[name] / b[name]) for a, b in rounds] for name in names]
+
+    def centres(chosen: Sequence[int]) -> list[float]:
+        medians = [statistics.median([row[i] for i in chosen]) for row in ratios]
+        return [*medians, statistics.fmean(medians)]
+
+    draw, every = random.Random(_SEED), range(len(rounds))  # noqa: S311 - the same each time
+    drawn = [centres(draw.choices(every, k=len(every))) for _ in range(_RESAMPLES)]
+    *found, mean = map(_estimate, centres(every), zip(*drawn, strict=True))
+    return dict(zip(names, found, strict=True)), mean
 
 
 def _estimate(centre: float, drawn: Sequence[float]) -> Estimate:

@@ -2,9 +2,8 @@
 
     python workloads.py DEVICE [NAME ...]
 
-Run it with the Python whose torch is to be measured; it needs nothing beside it. DEVICE is `cpu` or
-the number of a GPU; without a name all workloads are timed. Threads are those of the environment
-(OMP_NUM_THREADS and the like): a build decides itself what it makes of them.
+Run it with the Python whose torch is to be measured. DEVICE is `cpu` or the number of a GPU;
+without a name all workloads are timed. A build decides itself what it makes of OMP_NUM_THREADS.
 
 torch.utils.benchmark measures. On a CPU the fastest of its blocks counts, because other work on a
 machine only ever adds time, and the import is measured in CPU seconds for the same reason; on a GPU
@@ -44,12 +43,6 @@ def applied(
     )
 
 
-def embedding_bag(t: Any, random: Random) -> Call:
-    """Add up 512 times 64 rows of a table."""
-    rows = t.randint(0, 50_000, (512, 64))
-    return partial(t.nn.functional.embedding_bag, rows, random((50_000, 64)), mode="sum")
-
-
 def encoder(t: Any, random: Random) -> Call:
     """Run a layer of a transformer, forward and backward."""
     layer = t.nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True)
@@ -60,13 +53,7 @@ def encoder(t: Any, random: Random) -> Call:
 def small_operations(_t: Any, random: Random) -> Call:
     """Run 300 operations that take no time themselves."""
     y = random((8,))
-
-    def run() -> None:
-        z = y
-        for _ in range(100):
-            z = z.add(y).mul(y).sub(y)
-
-    return run
+    return lambda: [y.add(y).mul(y).sub(y) for _ in range(100)]
 
 
 def matmul_fp8(t: Any, random: Random) -> Call:
@@ -101,7 +88,12 @@ WORKLOADS: dict[str, dict[str, Workload]] = {
         "element-wise": applied("nn.functional.gelu", (200, 500)),
         "softmax": applied("softmax", (512, 1024), dim=1),
         "layer norm": applied(LAYER_NORM, (1024, 768), normalized_shape=(768,)),
-        "embedding bag": embedding_bag,
+        "embedding bag": lambda t, random: partial(
+            t.nn.functional.embedding_bag,
+            t.randint(0, 50_000, (512, 64)),
+            random((50_000, 64)),
+            mode="sum",
+        ),
         "FFT": applied("fft.fft", (256, 1000)),
         "eigh": applied("linalg.eigh", (128, 128)),
         "solve": applied("linalg.solve", (256, 256), (256, 16)),
@@ -162,9 +154,8 @@ def document(device: str, names: list[str]) -> dict[str, Any]:
             seconds[workload] = seconds_of(torch, timer, name, WORKLOADS[kind][workload])
         except Exception as error:
             errors[workload] = f"{type(error).__name__}: {' '.join(f'{error}'.split())[:300]}"
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    threads = {"threads": torch.get_num_threads(), "asked": asked}
-    return {"gpu": gpu, **threads, "seconds": seconds, "errors": errors}
+    threads = torch.get_num_threads()
+    return {"gpu": gpu, "threads": threads, "seconds": seconds, "errors": errors}
 
 
 if __name__ == "__main__":

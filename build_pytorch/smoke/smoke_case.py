@@ -23,6 +23,7 @@ from build_pytorch.smoke.judge import Judgement, SmokeReport, judge
 _GRACE: Final = 5.0
 """Seconds between the script's own limit and the kill."""
 
+Environment = Mapping[str, str | None]
 _Answer = TypeVar("_Answer", bound=Struct)
 
 
@@ -51,6 +52,10 @@ class SmokeSettings(Struct, frozen=True, kw_only=True):
     python: Path | None
     seconds: float
 
+    def python_for(self, package: Package) -> tuple[Path, Environment, Artefact | None]:
+        """Return as `built_python`; for a named Python there is no result."""
+        return (self.python, {}, None) if self.python else built_python(self.root, package)
+
 
 def case_of(package: Package, judgement: Judgement) -> SmokeCase:
     """Return the result of a package with this judgement."""
@@ -62,18 +67,14 @@ def case_of(package: Package, judgement: Judgement) -> SmokeCase:
     )
 
 
-def tested_python(
-    package: Package, settings: SmokeSettings
-) -> tuple[Path, Mapping[str, str | None], Artefact | None]:
-    """Return the Python to test, its environment, and the result on disk that it is of, if any.
+def built_python(root: Path, package: Package) -> tuple[Path, Environment, Artefact]:
+    """Return the Python of a package's result, its environment, and the result.
 
-    Raises ToolError where nothing can be run.
+    Raises ToolError where there is none.
     """
-    if settings.python:
-        return settings.python, {}, None
-    built = artefacts.find(settings.root, package)
+    built = artefacts.find(root, package)
     if built is None:
-        raise ToolError(artefacts.absence(settings.root, package))
+        raise ToolError(artefacts.absence(root, package))
     return *artefacts.interpreter(built, package.release.python.version), built
 
 
@@ -85,7 +86,7 @@ def smoke_test(package: Package, settings: SmokeSettings) -> tuple[SmokeCase, Sm
     report: SmokeReport | None = None
     raw: dict[str, Any] | None = None
     try:
-        python, env, built = tested_python(package, settings)
+        python, env, built = settings.python_for(package)
         flags = detect.parse_cpuinfo(detect.file_text(Path("/proc/cpuinfo"))).flags
         if mismatch := cpu_mismatch(package, store.this_system(), flags.split()):
             # not started: it would crash with SIGILL
@@ -128,7 +129,7 @@ def cpu_mismatch(package: Package, system: str, flags: Sequence[str]) -> str:
 
 
 def python_answer(
-    argv: Sequence[str], env: Mapping[str, str | None], seconds: float, kind: type[_Answer]
+    argv: Sequence[str], env: Environment, seconds: float, kind: type[_Answer]
 ) -> tuple[_Answer, dict[str, Any]]:
     """Run a script in a Python and return the keys of all lines of JSON that it prints.
 

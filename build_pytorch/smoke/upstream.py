@@ -26,7 +26,7 @@ from build_pytorch.nix import store
 from build_pytorch.results import evidence
 from build_pytorch.smoke.judge import Judgement, Outcome
 from build_pytorch.smoke.script import ending
-from build_pytorch.smoke.smoke_case import SmokeCase, SmokeSettings, case_of, tested_python
+from build_pytorch.smoke.smoke_case import Environment, SmokeCase, SmokeSettings, case_of
 
 _SHARES: Final = {
     "test_torch": 1,
@@ -108,7 +108,7 @@ def run_upstream(
     BuildPytorchError.
     """
     root = settings.root
-    python, env, built = tested_python(package, settings)
+    python, env, built = settings.python_for(package)
     default = {**_SHARES, **(_ON_GPU if package.gpu else {})}
     shares = dict.fromkeys(names, 1) or default
     source = f'(import {root}/release.nix {{ }})."{package.variant.attribute}".src'
@@ -138,7 +138,7 @@ def run_upstream(
 
 
 def run_file(
-    python: Path, env: Mapping[str, str | None], file: Path, share: int, seconds: float
+    python: Path, env: Environment, file: Path, share: int, seconds: float
 ) -> UpstreamFile:
     """Run every `share`-th test of a file by pytest; what ran before its end counts."""
     argv = [str(python), "-m", "pytest", "-p", "every_nth", "-p", "no:cacheprovider", "-v"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from typing import TYPE_CHECKING
 
@@ -70,11 +71,11 @@ def _show(screen: Screen, result: Comparison) -> None:
     """Print the builds, the machine, each setting and the outcome; the rest is in the report."""
     from build_pytorch.base.console import counted
 
-    imports = result.settings[0].seconds.get("import torch")
     for index, torch in enumerate((result.a, result.b)):
+        imports = [it[index].get("import torch", 0) for it in result.settings[0].rounds]
         said = [f"PyTorch {torch.version}", f"libraries {torch.library_bytes / 1e6:.0f} MB"]
         said += [f"closure {torch.closure / _GIB:.2f} GiB"] if torch.closure else []
-        said += [f"import {imports[index]:.2f} s"] if imports else []
+        said += [f"import {statistics.median(imports):.2f} s"] if any(imports) else []
         screen.fold(f"{'AB'[index]}: ", f"{torch.label}: {', '.join(said)}")
     screen.fold("on ", result.machine)
     screen.line("ratio: time of A / time of B; below 1 A is faster, above 1 A is slower")
