@@ -1,25 +1,25 @@
 """Compile the objects of a build of whole.py on a machine with more cores, for its compiler cache.
 
 `pack FOLDER root nvcc`, at any time: writes the compilers and headers that the sandbox shows, as
-archives below 64 MB. `pack FOLDER build`, while the build runs and its ninja has generated all
-sources: writes these, and jobs.json.
+archives below 64 MB. `pack FOLDER build`, while ninja compiles: stops it (`kill -CONT` continues),
+generates the sources that come late, and writes all sources and jobs.json.
 `compile FOLDER WORK CORES`, on the other machine, as root, with Python, tar and xz: compiles in
 WORK/root, where paths and variables are those of the sandbox, so that the keys are its keys too.
 nvcc.tar.xz may come later; from then on, objects for CUDA are compiled first. Objects that
 here.txt names, one a line, are left out: the build has them.
-`collect WORK FOLDER`: writes what is new in the cache to FOLDER/cache.NN, 62 MB at most. Here,
-`cat cache.* | tar -x -C CACHE` adds it; its group has to be that of the users that build.
+`collect WORK FOLDER`: writes what is new in the cache to FOLDER/cache.NN, 64 MB a call. Here,
+`cat cache.* | tar -xJ -C CACHE` adds it; its group has to be that of the users that build.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ CC1PLUS: Final = "usr/libexec/gcc/x86_64-linux-gnu/14/cc1plus"
 OTHERS: Final = """
 bin lib lib64 sbin usr/lib64 usr/include usr/lib/gcc usr/lib/linux usr/lib/locale/C.utf8
 usr/lib/x86_64-linux-gnu/python3-numpy/numpy/_core/include etc/alternatives etc/ld.so.cache
-opt/cuda/include opt/cuda/lib64 opt/cutlass opt/cudnn-frontend
+opt/mkl-dev/include opt/cuda/include opt/cuda/lib64 opt/cutlass opt/cudnn-frontend
 """
 NVCC: Final = ("bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc")
 NVCC_DATA: Final = ("bin/nvcc.profile", "bin/crt", "nvvm/libdevice")
@@ -44,23 +44,31 @@ UNUSED: Final = ("*.a", "usr/include/llvm*", "usr/include/boost", "usr/include/v
 HOOKS: Final = re.compile(r"(?:pre|post)[A-Z]\w*|\w*[bB]uildInputs|NIX_LOG_FD|CCACHE_UMASK")
 CHROOT: Final = "/usr/sbin/chroot"
 PIECE: Final = 16_000_000  # bytes
-LIMIT: Final = 61_500_000
 
 
-def running_ninja() -> tuple[Path, dict[str, str]]:
-    """Return the folder of the build that runs, and the variables of its ninja."""
+def running_ninja() -> tuple[str, Path, dict[str, str]]:
+    """Return the process of the ninja that builds, the folder of the build and its variables."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes().split(b"\0")
             raw = (process / "environ").read_text()
         except OSError:
             continue
-        variables = dict(word.split("=", 1) for word in raw.split("\0") if "=" in word)
+        pairs = (word.split("=", 1) for word in raw.split("\0") if "=" in word)
+        variables = {key: value for key, value in pairs if not HOOKS.fullmatch(key)}
         if command[0].endswith(b"/ninja") and variables.get("NIX_BUILD_TOP") == "/build":
             folder = Path(os.environ["BUILD_PYTORCH_WHOLE"]) / "tmp"
             builds = folder.glob(f"nix-build-{variables['name']}.drv-*")
-            return next(builds), {k: v for k, v in variables.items() if not HOOKS.fullmatch(k)}
+            return process.name, next(builds), variables
     raise SystemExit("elsewhere.py: no build runs ninja")
+
+
+def stop_and_generate(process: str, ninja: Path) -> None:
+    """Stop ninja, and generate torch's sources in its sandbox, which it does late."""
+    os.kill(int(process), signal.SIGSTOP)
+    commands = re.findall("COMMAND = (.*/generate_code.py .*)", ninja.read_text())
+    enter = f"nsenter --target {process} --user --mount --pid --setuid 1000 --setgid 100 bash -c"
+    subprocess.run([*enter.split(), commands[0]], check=True, env={"PATH": os.environ["PATH"]})
 
 
 def libraries(debian: Path, programs: list[str]) -> set[str]:
@@ -111,7 +119,8 @@ def pack(folder: Path, names: Sequence[str]) -> None:
         elif name == "nvcc":
             what = [*nvcc, *(f"opt/cuda/{path}" for path in NVCC_DATA)]
         else:
-            top, variables = running_ninja()
+            process, top, variables = running_ninja()
+            stop_and_generate(process, top / "source/build/build.ninja")
             jobs = compile_jobs(debian, top)
             (folder / "jobs.json").write_text(json.dumps({"variables": variables, "jobs": jobs}))
             print(f"{len(jobs)} jobs")
@@ -166,7 +175,9 @@ def compile_all(folder: Path, work: Path, cores: int) -> None:
     """Compile all jobs, and write a line for each to done.txt."""
     prepare(folder, work)
     given, here = json.loads((folder / "jobs.json").read_text()), folder / "here.txt"
-    variables = given["variables"] | {"CCACHE_DIR": "/ccache", "CCACHE_MAXSIZE": "20G"}
+    # Objects without compression: all in one archive are smaller than each for itself
+    ours = {"CCACHE_DIR": "/ccache", "CCACHE_MAXSIZE": "20G", "CCACHE_NOCOMPRESS": "1"}
+    variables = given["variables"] | ours
     jobs: list[tuple[str, str]] = given["jobs"]
     lock = threading.Lock()
 
@@ -196,23 +207,23 @@ def compile_all(folder: Path, work: Path, cores: int) -> None:
 
 
 def collect(work: Path, folder: Path) -> None:
-    """Write the cache's files that no earlier call wrote, in pieces that `cat` joins to a tar."""
-    cache, sent = work / "root/ccache", work / "sent.txt"
-    known = set(sent.read_text().split()) if sent.exists() else set()
-    names, size, buffer = [], 0, io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path in sorted(cache.glob("?/?/*[RM]")):
-            name = str(path.relative_to(cache))
-            if name not in known and size < LIMIT - path.stat().st_size:
-                archive.add(path, name)
-                names.append(name)
-                size += path.stat().st_size + 2 * tarfile.BLOCKSIZE
-    for number, at in enumerate(range(0, buffer.tell(), PIECE)):
-        (folder / f"cache.{number:02}").write_bytes(buffer.getbuffer()[at : at + PIECE])
-    with sent.open("a") as done:
-        done.writelines(f"{name}\n" for name in names)
-    (folder / "done.txt").write_bytes((work / "done.txt").read_bytes())
-    print(f"{len(names)} files")
+    """Write what is new in the cache, in pieces that `cat` joins to a tar.xz, four a call."""
+    waiting = work / "pieces"
+    waiting.mkdir(exist_ok=True)
+    if not any(waiting.iterdir()):
+        cache, sent = work / "root/ccache", work / "sent.txt"
+        known = set(sent.read_text().split()) if sent.exists() else set()
+        paths = (path.relative_to(cache) for path in cache.glob("?/?/*[RM]"))
+        names = "".join(f"{path}\n" for path in sorted(paths) if str(path) not in known)
+        argv = ["sh", "-c", f"tar -c -C {cache} -T - | xz -7 -T0 | split -d -b {PIECE} - cache."]
+        subprocess.run(argv, input=names, text=True, cwd=waiting, check=True)
+        with sent.open("a") as done:
+            done.write(names)
+    pieces = sorted(waiting.iterdir())
+    for piece in pieces[:4]:
+        shutil.move(piece, folder / piece.name)
+    shutil.copy(work / "done.txt", folder)
+    print(f"{len(pieces[4:])} pieces are left")
 
 
 def main(argv: Sequence[str]) -> None:
