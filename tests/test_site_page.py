@@ -110,7 +110,7 @@ def test_each_answer_is_the_one_of_recommend(text: str) -> None:
     page, found = site_page.render(matrix), {}
     saved = {path.stem: saved_machines.load(path) for path in MACHINES.glob("*.json")}
     by_hand = {row: machine_of(row)[0] for row in DRAWN_UP}
-    for name, machine in {**saved, **by_hand, **drawn(200)}.items():
+    for name, machine in {**saved, **by_hand, **drawn(230)}.items():
         if place := place_of(machine, page):
             found[name] = problems(choose(matrix, machine), *cards_at(facts_of(page), place))
     assert {name: wrong for name, wrong in found.items() if wrong} == {}

@@ -51,7 +51,8 @@ def check_libraries(target: Target, figures: dict[str, Any]) -> Findings:
         found, right = f"not in {target.folder}", f"{package.title}'s library"
         yield InspectionFinding("error", product.main[0], found, right)
     own = [it for it in target.folder.iterdir() if re.fullmatch(product.libraries, it.name)]
-    for path in [*sorted(own), *(_nccl_beside(target) if gpu else ())]:
+    beside = _nccl_beside(target) if gpu and package.companion is None else []
+    for path in [*sorted(own), *beside]:
         try:
             elf = read_elf(path)
             objects = device_objects(elf)
@@ -136,8 +137,6 @@ def _is_bundled(device_object: DeviceObject, allowed: set[str]) -> bool:
 
 def _nccl_beside(target: Target) -> list[Path]:
     """Return the NCCL that is no part of PyTorch's libraries: of a wheel, or of the closure."""
-    if target.package.companion:
-        return []
     found = list(target.folder.parent.parent.glob("nvidia/*/lib/libnccl.so*"))
     for path in target.closure():
         found += Path(path).glob("lib/libnccl.so*") if "nccl" in path else ()
