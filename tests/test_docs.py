@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 import tomllib
 
-import pytest
 from conftest import PROJECT, Project
 
 from build_pytorch.matrix.model import Matrix
@@ -126,23 +124,3 @@ def test_the_activation_hook_makes_a_working_environment_once(project: Project) 
     assert "pip install" not in activate().stdout
     (project.root / "pyproject.toml").write_text("# changed\n")
     assert "pip install" in activate().stdout
-
-
-@pytest.mark.slow
-def test_generated_texts_do_not_depend_on_options_of_python() -> None:
-    """-OO removes docstrings; Python 3.13 changes their indentation. The committed pages are the
-    reference, so that a test run with any Python compares with the same text."""
-    script = (
-        "import hashlib, json\n"
-        "import build_pytorch.tasks.menu\n"
-        "from build_pytorch.tasks.reference_pages import reference_pages\n"
-        "from build_pytorch.generate import docs, recipes\n"
-        "from build_pytorch.matrix import matrix_reader\n"
-        "matrix = matrix_reader.load()\n"
-        "texts = recipes.render(matrix) | docs.render(matrix) | reference_pages()\n"
-        "print(json.dumps({path: text for path, text in texts.items() if '#' not in path}))"
-    )
-    argv = [sys.executable, "-OO", "-c", script]
-    done = subprocess.run(argv, cwd=PROJECT, check=True, capture_output=True, text=True)
-    for path, text in json.loads(done.stdout).items():
-        assert (PROJECT / path).read_text() == text, path

@@ -51,19 +51,16 @@ def render(matrix: Matrix) -> dict[str, str]:
 
 def plan(matrix: Matrix, tree: Tree) -> list[Change]:
     """Plan every generated doc; missing ones are created, but for the README."""
-    has_matrix, is_clone = (tree.root / paths.MATRIX).exists(), paths.is_clone(tree.root)
-    package, texts, left_out = tree.root / paths.SCHEMA.partition("/")[0], render(matrix), {COUNTS}
-    if not has_matrix:
-        left_out |= {paths.PAGE, paths.RELEASE}
+    is_clone, package = paths.is_clone(tree.root), tree.root / paths.SCHEMA.partition("/")[0]
+    texts, left_out = render(matrix), {COUNTS}
     if not is_clone:
         left_out |= {"docs/reference/matrix.md", paths.SCHEMA}
     if package.is_symlink() or not package.is_dir():  # not a clone's own package
         left_out.add(paths.SCHEMA)
     changes = [plan_text(tree, path, it) for path, it in texts.items() if path not in left_out]
-    if has_matrix:
-        changes += flox_environments.plan(matrix, tree)
+    changes += flox_environments.plan(matrix, tree)
     readme = _plan_readme(tree, texts[COUNTS])
-    if readme.old is not None or is_clone or not has_matrix:
+    if readme.old is not None or is_clone:
         changes.append(readme)
     return changes
 

@@ -1,6 +1,6 @@
 """The reference of matrix.toml, generated from its types: a JSON schema and a page.
 
-Both read docstrings and `#:` comments from the source, because -OO removes docstrings.
+Both have the docstrings of the types and the `#:` comments of their fields.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from build_pytorch.generate.recipes import render_file
 from build_pytorch.matrix import defaults, known_hardware, tables
 from build_pytorch.matrix.field_types import allowed
 
-_STRUCT: Final = re.compile(r'(?ms)^class (\w+)\((\w+).*?"""(.*?)"""(.*?)(?=^\S|\Z)')
+_STRUCT: Final = re.compile(r"(?ms)^class (\w+)\((\w+)(.*?)(?=^\S|\Z)")
 _FIELD: Final = re.compile(r"(?m)^    (\w+): .*  #: (.+)$")
 
 _LEARNED: Final = ("PinFacts", "CudaSetFacts")
@@ -42,11 +42,10 @@ def schema() -> str:
     definitions = document["$defs"]
     comments = _comments()
     for name, definition in definitions.items():
-        purpose, meanings = comments[name]
-        for key in ("required", "description"):  # -OO leaves the second one out
-            definition.pop(key, None)
-        definition["description"] = purpose
-        for key, meaning in meanings.items():
+        definition.pop("required")
+        # Python 3.13 changes the indentation of docstrings.
+        definition["description"] = " ".join(definition["description"].split())
+        for key, meaning in comments[name].items():
             value = definition["properties"][key]
             value["description"] = f"{meaning}; allowed: {allowed(value)}"
     names = list(definitions["Names"]["properties"].values())
@@ -73,7 +72,7 @@ def page(root: Path) -> str:
     for name, of_table in headers.items():
         if name in _LEARNED:
             continue
-        rows = _rows(definitions[name], comments[name][1])
+        rows = _rows(definitions[name], comments[name])
         again = [key for key, row in rows.items() if row in explained]
         explained += rows.values()
         new = [row for key, row in rows.items() if key not in again]
@@ -81,15 +80,11 @@ def page(root: Path) -> str:
     return render_file(root, "docs/matrix.md.j2", sections=sections, known=known_hardware.load())
 
 
-def _comments() -> dict[str, tuple[str, dict[str, str]]]:
-    """Return the docstring of each struct, and the comments of its fields by key.
-
-    A struct has the comments of the struct that it extends.
-    """
-    found: dict[str, tuple[str, dict[str, str]]] = {}
-    for name, base, purpose, body in _STRUCT.findall(inspect.getsource(tables)):
-        inherited = found[base][1] if base in found else {}
-        found[name] = (" ".join(purpose.split()), inherited | dict(_FIELD.findall(body)))
+def _comments() -> dict[str, dict[str, str]]:
+    """Return the comments of the fields of each struct, with those that it inherits, by key."""
+    found: dict[str, dict[str, str]] = {}
+    for name, base, body in _STRUCT.findall(inspect.getsource(tables)):
+        found[name] = found.get(base, {}) | dict(_FIELD.findall(body))
     return found
 
 

@@ -20,16 +20,11 @@ _EXIT_CODES = """## Exit codes
 
 
 def reference_pages() -> dict[str, str]:
-    """Return the text of each reference page by its path below the root.
-
-    That of commands is left out where Python removes docstrings (-OO), of which it is made.
-    """
-    pages = {"docs/reference/checks.md": check.reference_page()}
-    return (
-        pages
-        if commands_page.__doc__ is None
-        else {**pages, "docs/reference/commands.md": commands_page()}
-    )
+    """Return the text of each reference page by its path below the root."""
+    return {
+        "docs/reference/checks.md": check.reference_page(),
+        "docs/reference/commands.md": commands_page(),
+    }
 
 
 def commands_page() -> str:
