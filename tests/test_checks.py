@@ -113,7 +113,7 @@ ELSEWHERE = {
     "compiler-flags": "test_verify.py",
     "nvcc-architectures": "test_verify.py",
     "eval-release-nix": "test_release_nix.py",
-    "flox-environment": "test_flox_environments.py",
+    "flox-environment": "test_docs.py",
     "eval-distinct": "test_mutations.py",
 }
 """Checks that other tests trip; the table of mutations names most of the rest."""

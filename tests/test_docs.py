@@ -1,14 +1,22 @@
-"""Generated text in docs: numbers and tables come from the matrix, prose is never touched."""
+"""Generated text in docs, never in prose; mistakes in Flox environments are found and made good."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
+from pathlib import Path
 
-from conftest import PROJECT, Project
+import pytest
+from conftest import PROJECT, WHOLE, Project
+from mutations import swap
 
+from build_pytorch.generate import flox_environments
+from build_pytorch.generate.text_plan import Tree
+from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 
 NOTES = "docs/explanation/build-notes-2.10-cuda13.md"
@@ -94,9 +102,8 @@ def test_the_flox_manifest_is_what_flox_reads() -> None:
 def test_the_activation_hook_makes_a_working_environment_once(project: Project) -> None:
     """The hook itself, with pip replaced by a script that records and installs nothing."""
     manifest = tomllib.loads((project.root / ".flox/env/manifest.toml").read_text())
-    cache = project.root.parent / "cache"
+    cache, tools = (project.root.parent / name for name in ("cache", "tools"))
     cache.mkdir()
-    tools = project.root.parent / "tools"
     tools.mkdir()
     (tools / "python3").write_text(
         f'#!/bin/sh\nset -e\n"{sys.executable}" -m venv --without-pip "$3"\n'
@@ -104,23 +111,74 @@ def test_the_activation_hook_makes_a_working_environment_once(project: Project) 
     )
     (tools / "python3").chmod(0o755)
     script = manifest["hook"]["on-activate"] + '\ncommand -v python; echo "end"'
+    env = {"FLOX_ENV_CACHE": str(cache), "FLOX_ENV_PROJECT": str(project.root)}
 
-    def activate() -> subprocess.CompletedProcess[str]:
+    def activate() -> str:
+        argv = ["bash", "-eu", "-c", script]
+        path = {"PATH": f"{tools}:/usr/bin:/bin"}
         return subprocess.run(
-            ["bash", "-eu", "-c", script],
-            env={
-                "PATH": f"{tools}:/usr/bin:/bin",
-                "FLOX_ENV_CACHE": str(cache),
-                "FLOX_ENV_PROJECT": str(project.root),
-            },
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+            argv, env=env | path, capture_output=True, text=True, check=True
+        ).stdout
 
     first = activate()
-    assert f"pip install --quiet --editable {project.root}" in first.stdout
-    assert f"{cache}/venv/bin/python\nend" in first.stdout
-    assert "pip install" not in activate().stdout
+    assert f"pip install --quiet --editable {project.root}" in first
+    assert f"{cache}/venv/bin/python\nend" in first
+    assert "pip install" not in activate()
     (project.root / "pyproject.toml").write_text("# changed\n")
-    assert "pip install" in activate().stdout
+    assert "pip install" in activate()
+
+
+MATRIX = matrix_reader.parse(WHOLE)
+ROOT, COMPANIONS = ".flox/env/manifest.toml", "releases/cuda12_8/companions/.flox/env/manifest.toml"
+MISTAKES: dict[str, tuple[str, Callable[[str], str]]] = {
+    "invalid TOML": (COMPANIONS, swap("[options]", "[options")),
+    "invalid JSON": ("releases/nightly/.flox/env.json", swap(",", "")),
+    "a platform missing": (COMPANIONS, swap(', "aarch64-linux"', "")),
+    "a build of the name of a recipe": (
+        ROOT, swap("[options]", '[build.pytorch-python313-cpu-avx2]\ncommand = "x"\n[options]')),
+    "another version": ("companions/.flox/env.json", swap('"version": 1', '"version": 2')),
+}  # fmt: skip
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """A clone with the files of the environments alone."""
+    (tmp_path / "tasks.py").touch()
+    for folder in flox_environments.environments(MATRIX):
+        (tmp_path / folder / ".flox/env").mkdir(parents=True)
+        for file in ("env.json", "env/manifest.toml"):
+            shutil.copy(PROJECT / folder / ".flox" / file, tmp_path / folder / ".flox" / file)
+    return Tree(tmp_path)
+
+
+@pytest.mark.parametrize(("file", "edit"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_in_an_environment_is_found(
+    tree: Tree, file: str, edit: Callable[[str], str]
+) -> None:
+    assert not list(flox_environments.faults(MATRIX, tree))
+    path = tree.root / file
+    path.write_text(edit(path.read_text()))
+    assert [place for place, *_ in flox_environments.faults(MATRIX, Tree(tree.root))] == [file]
+    repaired = [change.path for change in flox_environments.plan(MATRIX, Tree(tree.root))]
+    assert repaired == [file] * ('systems = ["x86_64-linux"]' in path.read_text())
+
+
+@pytest.mark.parametrize("left", [{".flox/env.json", ROOT}, set()], ids=["clone", "own project"])
+def test_missing_environments_are_found_and_made_but_that_of_a_clone_s_root(
+    tree: Tree, left: set[str]
+) -> None:
+    shutil.rmtree(tree.root)
+    tree.root.mkdir()
+    if left:
+        (tree.root / "tasks.py").touch()
+    folders = list(flox_environments.environments(MATRIX))
+    assert len(list(flox_environments.faults(MATRIX, tree))) == 2 * len(folders)
+    for change in flox_environments.plan(MATRIX, tree):
+        path = tree.root / change.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(change.new or b"")
+        if path.suffix == ".json":
+            assert path.read_bytes() == (PROJECT / change.path).read_bytes()
+    made = Tree(tree.root)
+    assert {place for place, *_ in flox_environments.faults(MATRIX, made)} == left
+    assert not list(flox_environments.plan(MATRIX, made))

@@ -40,9 +40,9 @@ def changed(old: str, new: str) -> str:
 
 
 def test_a_nightly_is_below_its_release_and_above_the_one_before() -> None:
-    versions = ["2.10.0", VERSION, "2.11.0.dev20251222", "2.11.0rc1", "2.11", "2.11.1"]
-    shuffled = [versions[i] for i in (3, 0, 5, 1, 4, 2)]
-    assert sorted(shuffled, key=order) == [VERSION, *(v for v in versions if v != VERSION)]
+    versions = [VERSION, "2.10.0", "2.11.0.dev20251222", "2.11.0rc1", "2.11", "2.11.1"]
+    backwards = versions[::-1]
+    assert sorted(backwards, key=order) == versions
 
 
 @needs_nix
@@ -62,14 +62,6 @@ def test_a_wrapper_compiles_nccl_for_a_gpu_that_its_pin_leaves_out(tmp_path: Pat
     matrix = matrix_reader.load(project.root)
     found = verification.verify(matrix, project.root, variants=[wrapper], only=["evaluates"])
     assert found.findings == []
-
-
-def test_both_are_from_one_template_and_differ_in_name_and_packages(whole_matrix: Matrix) -> None:
-    texts = recipes.render(whole_matrix)
-    plain, wrapper = (texts[v.path].splitlines() for v in nightly(whole_matrix))
-    assert len(set(plain) - set(wrapper)) == 6
-    assert any("CUDA_TOOLKIT_REPO" in line for line in wrapper)
-    assert not any("CUDA_TOOLKIT_REPO" in line for line in plain)
 
 
 def test_every_release_is_preferred_to_a_nightly(whole_matrix: Matrix) -> None:

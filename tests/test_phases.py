@@ -101,7 +101,7 @@ def test_a_second_run_changes_nothing_and_json_is_one_document(project: Project)
     assert document["phases"][0]["changes"] == [], "nobody has the files of the clean-up list"
 
 
-def test_check_fails_where_something_would_change(project: Project) -> None:
+def test_check_and_dry_run_write_nothing(project: Project, checkout: Project) -> None:
     project.recipe("cpu-avx2").unlink()
     before = project.snapshot()
     done = project.invoke("all", "--check")
@@ -110,14 +110,10 @@ def test_check_fails_where_something_would_change(project: Project) -> None:
     assert "Verification not run" in said(done)
     assert project.snapshot() == before
     document = json.loads(project.invoke("phase4", "--json").stdout)
-    assert document["totals"]["create"] == 1
-    assert document["written"] is True
+    assert (document["totals"]["create"], document["written"]) == (1, True)
     created = [it for it in document["phases"][0]["changes"] if it["action"] == "create"]
     path = ".flox/pkgs/pytorch-python313-cpu-avx2.nix"
     assert created == [{"path": path, "action": "create", "reason": "missing"}]
-
-
-def test_dry_run_shows_the_plan_and_writes_nothing(checkout: Project) -> None:
     before = checkout.snapshot()
     done = checkout.invoke("all", "--dry-run")
     assert done.returncode == 0
@@ -150,53 +146,32 @@ def test_a_folder_without_a_project_is_bad_input(tmp_path: Path) -> None:
 # --- generated and hand-edited files ---
 
 
-def test_a_recipe_edited_by_hand_is_refused_with_its_diff_and_the_others_are_done(
+def test_recipes_of_a_person_are_refused_with_a_diff_and_the_others_are_done(
     project: Project,
 ) -> None:
-    edited = project.recipe("cuda13_0-sm90-avx512")
-    text = edited.read_text().replace("MAX_JOBS=32", "MAX_JOBS=16")
+    edited, copied, own, missing = map(
+        project.recipe,
+        (f"cuda13_0-sm90-{isa}" for isa in ("avx512", "avx2", "avx512bf16", "avx512vnni")),
+    )
+    before, text = copied.read_text(), edited.read_text().replace("MAX_JOBS=32", "MAX_JOBS=16")
     edited.write_text(text)
-    project.recipe("cuda13_0-sm80-avx2").unlink()
-
+    shutil.copy(project.recipe("cuda13_0-sm80-avx2"), copied)  # generated, of another name
+    own.write_text("{ hello }: hello\n")
+    missing.unlink()
     done = project.invoke("phase2")
-
     assert done.returncode == 1
-    assert "refused" in done.stdout
     assert "edited by hand; --force overwrites it" in said(done)
+    assert "written by hand; --force overwrites it" in said(done)
     assert "-    export MAX_JOBS=16\n+    export MAX_JOBS=32" in done.stdout
-    assert edited.read_text() == text
-    assert project.recipe("cuda13_0-sm80-avx2").exists()
-
+    assert "-{ hello }: hello" in said(done)
+    assert (edited.read_text(), own.read_text()) == (text, "{ hello }: hello\n")
+    assert copied.read_text() == before
+    assert missing.exists()
     forced = project.invoke("phase2", "--force")
     assert forced.returncode == 0
     assert "forced: edited by hand" in said(forced)
     assert digest.is_intact(edited.read_text())
-
-
-def test_recipes_by_hand_are_refused_and_those_of_another_name_are_written(
-    project: Project,
-) -> None:
-    copied = project.recipe("cuda13_0-sm80-avx2")
-    before = copied.read_text()
-    shutil.copy(project.recipe("cuda13_0-sm90-avx2"), copied)
-    recipe = project.recipe("cuda13_0-sm90-avx2")
-    recipe.write_text("{ hello }: hello\n")
-    done = project.invoke("phase2")
-    assert done.returncode == 1
-    assert copied.read_text() == before
-    assert "written by hand; --force overwrites it" in said(done)
-    assert "-{ hello }: hello" in said(done)
-    assert recipe.read_text() == "{ hello }: hello\n"
-    assert project.invoke("phase2", "--force").returncode == 0
-    assert digest.is_intact(recipe.read_text())
-
-
-def test_the_kept_recipe_is_replaced_only_by_force(checkout: Project) -> None:
-    kept = checkout.invoke("phase2")
-    assert kept.returncode == 0
-    assert "kept" in kept.stdout
-    checkout.invoke("phase2", "--force")
-    assert digest.is_intact(checkout.recipe("cuda13_0-sm120-avx512").read_text())
+    assert digest.is_intact(own.read_text())
 
 
 @pytest.mark.parametrize(("name", "phase"), [("sm120-avx", "phase1"), ("sm110-armv9", "phase3")])
@@ -227,29 +202,19 @@ def test_listed_files_that_are_untracked_or_without_git_are_refused(
     assert len(names(checkout.root)) == 6
 
 
-def test_the_repository_of_a_git_hook_is_not_used_for_another_root(
-    project: Project, checkout: Project
+def test_git_is_asked_for_the_right_files_from_a_hook_and_in_a_larger_repository(
+    project: Project, checkout: Project, tmp_path: Path
 ) -> None:
     project.commit()
-    checkout.commit()
-    env = {"GIT_DIR": str(project.root / ".git"), "LANGUAGE": "de", "LC_ALL": "de_DE.UTF-8"}
-    done = checkout.run("invoke", "phase1", env=env)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert len(names(checkout.root)) == 3
-
-
-def test_a_root_within_a_larger_repository_asks_git_for_the_right_files(
-    checkout: Project, tmp_path: Path
-) -> None:
     outer = Project(tmp_path / "outer")
     shutil.copytree(checkout.root, outer.root / "inner")
     outer.commit()
     inner = Project(outer.root / "inner")
-    changed = inner.recipe("cuda13_0-sm120-avx")
-    changed.write_text("# changed\n")
-    done = inner.invoke("phase1")
+    inner.recipe("cuda13_0-sm120-avx").write_text("# changed\n")
+    env = {"GIT_DIR": str(project.root / ".git"), "LANGUAGE": "de", "LC_ALL": "de_DE.UTF-8"}
+    done = inner.run("invoke", "phase1", env=env)
     assert done.returncode == 1
-    assert changed.exists()
+    assert inner.recipe("cuda13_0-sm120-avx").exists()
     assert len(names(inner.root)) == 4
 
 

@@ -161,29 +161,18 @@ def test_the_own_torch_of_a_new_pin_is_taken(nixpkgs: Path) -> None:
     assert "fetchFromGitHub" not in text
 
 
-def test_a_pin_that_a_command_added_takes_what_is_learned_of_it() -> None:
-    """Its tables have dotted keys, as `invoke bump --as` writes them."""
-    matrix = matrix_reader.parse(ONE)
-    text = moved(matrix, cuda="13.1").text
-    pin = matrix_reader.parse(text).pins["cuda13_1"]
-    assert pin.facts
-    assert pin.doubts
-    facts = structs.replace(pin.facts, unconfirmed=None)
-    cuda = {"cudaPackages_13_0": "13.0", "cudaPackages_13_1": "13.1"}
-    learned = structs.replace(pin, cuda=cuda, facts=facts, unconfirmed=None)
-    assert (
-        matrix_reader.parse(pin_facts.written(text, "cuda13_1", learned, pin)).pins["cuda13_1"]
-        == learned
-    )
-    assert learned.doubts == ""
-
-
-def test_known_fixes_of_a_pin_that_was_evaluated_are_those_that_it_has() -> None:
-    """It is known that february_2026 has a fix, which nobody confirmed."""
+def test_what_is_learned_of_a_pin_takes_the_place_of_what_was_known() -> None:
+    """In dotted keys, as `invoke bump --as` writes them; a known fix that the pin lacks goes."""
+    added = moved(matrix_reader.parse(ONE), cuda="13.1").text
     rev = known_hardware.load().pin["february_2026"].rev
-    text = ONE.replace(PIN, rev).replace('"cudaPackages_13"', '"cudaPackages_13_0"')
-    pin = matrix_reader.parse(text).pins["early_2026"]
-    assert (pin.has, bool(pin.unconfirmed)) == (("magma-clock-rate",), True)
-    learned = structs.replace(pin, has=(), unconfirmed=None)
-    text = pin_facts.written(text, "early_2026", learned, pin)
-    assert matrix_reader.parse(text).pins["early_2026"] == learned
+    known = ONE.replace(PIN, rev).replace('"cudaPackages_13"', '"cudaPackages_13_0"')
+    for key, text in (("cuda13_1", added), ("early_2026", known)):
+        pin = matrix_reader.parse(text).pins[key]
+        assert pin.facts
+        assert pin.doubts
+        facts = structs.replace(pin.facts, unconfirmed=None)
+        cuda = {"cudaPackages_13_0": "13.0", "cudaPackages_13_1": "13.1"}
+        learned = structs.replace(pin, cuda=cuda, has=(), facts=facts, unconfirmed=None)
+        written = pin_facts.written(text, key, learned, pin)
+        assert matrix_reader.parse(written).pins[key] == learned
+        assert learned.doubts == ""
