@@ -72,13 +72,6 @@ class CudaFacts(Struct, frozen=True, kw_only=True):
     devices: tuple[GpuFacts, ...] = ()
 
 
-class InstalledCompanion(Struct, frozen=True, kw_only=True):
-    """What was found of a companion that the script had to test."""
-
-    version: str | None = None
-    file: str | None = None
-
-
 class SmokeReport(Struct, frozen=True, kw_only=True):
     """A whole report. `declared` lists the tests of the script that made it."""
 
@@ -87,7 +80,8 @@ class SmokeReport(Struct, frozen=True, kw_only=True):
     driver: dict[str, str | None]
     torch: TorchFacts
     cuda: CudaFacts
-    companions: dict[str, InstalledCompanion] = {}
+    companions: dict[str, dict[str, str | None]] = {}
+    """Version and file of each companion that the script had to test."""
     tests: tuple[SmokeResult, ...]
     declared: tuple[DeclaredTest, ...]
 
@@ -163,7 +157,7 @@ def _wrong_code(report: SmokeReport, package: Package) -> Iterator[str]:
     """
     torch, flags = report.torch, package.cpu.cpuinfo
     if package.companion:
-        found = report.companions.get(package.name, InstalledCompanion()).version or ""
+        found = report.companions.get(package.name, {}).get("version") or ""
         if numbers(found) != numbers(package.version):  # at release tags too, files have `a0`
             yield f"has {package.name} {found or 'not installed'}, not {package.version}"
     if len(folders := torch.library_folders) > 1:

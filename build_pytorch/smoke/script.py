@@ -24,11 +24,13 @@ import multiprocessing
 import os
 import platform
 import re
+import runpy
 import signal
 import sys
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 Facts = dict[str, Any]
@@ -36,17 +38,9 @@ SCHEMA = 2
 FORK = multiprocessing.get_context("fork")
 _HERE = Path(__file__).resolve().parent
 
-
-def _loaded(path: Path) -> Any:
-    """Load a file of this package, without a folder from which torch could import by accident."""
-    spec: Any = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-torch_facts = _loaded(_HERE.parent / "base/installed_torch.py")
-smoke_tests = _loaded(_HERE / "smoke_tests.py")
+# By path: torch imports nothing by accident from a folder of this package.
+torch_facts = SimpleNamespace(**runpy.run_path(str(_HERE.parent / "base/installed_torch.py")))
+smoke_tests = SimpleNamespace(**runpy.run_path(str(_HERE / "smoke_tests.py")))
 
 
 def tests(companions: Collection[str]) -> list[Any]:
@@ -67,11 +61,10 @@ def declarations(companions: Collection[str]) -> list[Facts]:
 
 def unmet_need(torch: Any, place: str, test: Any) -> str:
     """Return why a test cannot run with this torch or on this GPU, or an empty text."""
-    numbers = smoke_tests.numbers
-    if test.torch and numbers(torch.__version__) < numbers(test.torch):
-        return f"needs PyTorch {test.torch} or newer"
-    if test.capability and torch.cuda.get_device_capability(place) < numbers(test.capability):
-        return f"needs capability {test.capability} or newer"
+    if tuple(map(int, torch.__version__.split(".")[:2])) < test.torch:
+        return f"needs PyTorch {test.torch[0]}.{test.torch[1]} or newer"
+    if test.capability and torch.cuda.get_device_capability(place) < test.capability:
+        return f"needs capability {test.capability[0]}.{test.capability[1]} or newer"
     if test.magma and not torch.cuda.has_magma:
         return "this PyTorch was built without MAGMA"
     return ""
@@ -94,8 +87,6 @@ def run_test(torch: Any, place: str, test: Any) -> Facts:
         got = test.call(torch, *(x.to(place) for x in inputs))
     except smoke_tests.MissingPart as missing:
         return {"outcome": "skipped", "message": str(missing)}
-    if isinstance(got, str):
-        return {"outcome": "passed", "message": got}
     inputs = [x.double() if x.is_floating_point() else x for x in inputs]
     want = (test.reference or test.call)(torch, *inputs).double()
     got = got.cpu().double()
@@ -128,7 +119,6 @@ def cuda_facts(torch: Any, capability: str) -> Facts:
     return {
         "device": (fitting or [0])[0],
         "available": bool(devices),
-        "crashed": False,
         "reason": "" if devices else reason,
         "devices": devices,
     }
@@ -188,7 +178,7 @@ def report(capability: str, limit: float, companions: Collection[str]) -> Facts:
         result: Facts = {"outcome": "not run", "message": ""}
         if torch and test.device == "cuda" and "devices" not in cuda:
             found = in_process(lambda: cuda_facts(torch, capability), end, "reason")
-            cuda.update({"crashed": True, "devices": [], **found})
+            cuda.update({"crashed": "devices" not in found, "devices": [], **found})
         if torch and test.device == "cuda" and not cuda["available"]:
             result = {"outcome": "skipped", "message": cuda["reason"]}
         elif torch and time.monotonic() < end:
@@ -219,11 +209,8 @@ def ending(code: int) -> str:
 
 def companion_facts(name: str) -> Facts:
     """Return what is installed of a companion. It is not imported: it may crash."""
-    try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return {"version": None, "file": None}
     found = importlib.util.find_spec(name)
+    version = importlib.metadata.version(name) if found else None
     return {"version": version, "file": found.origin if found else None}
 
 
@@ -238,11 +225,10 @@ def main() -> None:
     # torch must not import a module that happens to lie beside this file.
     sys.path[:] = [entry for entry in sys.path if entry != str(_HERE)]
     os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # NVRTC must run, and leave nothing
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    found = report(arguments.capability, arguments.limit, arguments.companion)
-    answers.write(json.dumps(found, allow_nan=False) + "\n")
-    answers.close()
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)
+        found = report(arguments.capability, arguments.limit, arguments.companion)
+        json.dump(found, answers, allow_nan=False)
 
 
 if __name__ == "__main__":

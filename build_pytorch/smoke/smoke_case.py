@@ -57,12 +57,19 @@ class SmokeSettings(Struct, frozen=True, kw_only=True):
         return (self.python, {}, None) if self.python else built_python(self.root, package)
 
 
-def case_of(package: Package, judgement: Judgement) -> SmokeCase:
-    """Return the result of a package with this judgement."""
+def case_of(
+    package: Package,
+    judgement: Judgement,
+    python: Path | None = None,
+    built: Artefact | None = None,
+) -> SmokeCase:
+    """Return the result of a package with this judgement, and what was run."""
     return SmokeCase(
         release=package.release_name,
         variant=package.id,
         package=package.package,
+        python=str(python),
+        output=str(built.output) if built else "",
         **structs.asdict(judgement),
     )
 
@@ -105,12 +112,7 @@ def smoke_test(package: Package, settings: SmokeSettings) -> tuple[SmokeCase, Sm
         return case_of(package, Judgement(outcome="not run", reasons=(str(error),))), None
     except BuildPytorchError as error:
         judgement = Judgement(outcome="failed", reasons=(str(error),))
-    case = structs.replace(
-        case_of(package, judgement),
-        python=str(python),
-        output=str(built.output) if built else "",
-        script=raw,
-    )
+    case = structs.replace(case_of(package, judgement, python, built), script=raw)
     case = evidence.record_evidence(settings.root, package, built, test="smoke", result=case)
     return case, report
 
@@ -122,8 +124,6 @@ def cpu_mismatch(package: Package, system: str, flags: Sequence[str]) -> str:
     """
     if system != package.platform:
         return f"is for {package.platform}; this machine is {system}"
-    if not flags:
-        return "the CPU's flags are unknown"
     missing = missing_cpu_flags(package.cpu, flags)
     return f"this CPU lacks {', '.join(missing)}" if missing else ""
 
@@ -152,9 +152,8 @@ def python_answer(
 
 def judge_run(report: SmokeReport, package: Package, built: Artefact | None) -> Judgement:
     """Judge a report. The Python of a result (`built`) must import what is in that result."""
-    file: str | None = report.torch.file
-    if package.companion:
-        file = report.companions[package.name].file if package.name in report.companions else ""
+    companion = report.companions.get(package.name, {})
+    file = companion.get("file") if package.companion else report.torch.file
     if built and file and not built.holds(file):
         reason = f"imports another {package.name}, {file}, and not that of {built.output}"
         return Judgement(outcome="failed", reasons=(reason,))
@@ -172,12 +171,11 @@ def told_facts(package: Package, report: SmokeReport) -> Iterator[str]:
     if gpu:
         yield f"GPU: {gpu.name}"
         yield f"Compute capability: {gpu.capability}"
-    if gpu and package.gpu:
-        if gpu.capability == package.gpu.capability:
+        if package.gpu and gpu.capability == package.gpu.capability:
             name = gpu.name.removeprefix("NVIDIA ")
             yield f"\u2705 {package.gpu_label} ({name}) detected correctly!"
-        else:
+        elif package.gpu:
             here = sm_code(gpu.capability).replace("_", "").upper()
             yield f"\u26a0\ufe0f  Expected {package.gpu_label}, got {here}"
     for name, found in report.companions.items():
-        yield f"{name} version: {found.version or 'not installed'}"
+        yield f"{name} version: {found.get('version') or 'not installed'}"

@@ -28,20 +28,13 @@ from build_pytorch.smoke.judge import Judgement, Outcome
 from build_pytorch.smoke.script import ending
 from build_pytorch.smoke.smoke_case import Environment, SmokeCase, SmokeSettings, case_of
 
-_SHARES: Final = {
-    "test_torch": 1,
-    "test_nn": 1,
-    "test_linalg": 1,
-    "test_ops": 50,
-    "test_transformers": 5,
-    "test_autograd": 1,
-    "test_fx": 1,
-    "test_jit": 5,
-    "test_sort_and_select": 1,
-    "test_reductions": 1,
-}
-"""The files that run by default; n: every n-th test."""
-_ON_GPU: Final = {"test_cuda": 1, "test_matmul_cuda": 1}
+_DEFAULT: Final = [
+    "test_torch", "test_nn", "test_linalg", "test_ops", "test_transformers", "test_autograd",
+    "test_fx", "test_jit", "test_sort_and_select", "test_reductions",
+]  # fmt: skip
+_SHARES: Final = {"test_ops": 50, "test_transformers": 5, "test_jit": 5}
+"""Of these files every n-th test runs by default."""
+_ON_GPU: Final = ["test_cuda", "test_matmul_cuda"]
 _TOOLS: Final = ("pytest", "expecttest", "hypothesis")
 """What the tests import besides torch and numpy."""
 SKIPS: Final = Path(__file__).with_name("upstream_skips.toml")
@@ -109,7 +102,7 @@ def run_upstream(
     """
     root = settings.root
     python, env, built = settings.python_for(package)
-    default = {**_SHARES, **(_ON_GPU if package.gpu else {})}
+    default = {file: _SHARES.get(file, 1) for file in _DEFAULT + _ON_GPU * bool(package.gpu)}
     shares = dict.fromkeys(names, 1) or default
     source = f'(import {root}/release.nix {{ }})."{package.variant.attribute}".src'
     built_source = process.output_of(store.build_expression_argv(source)).strip()
@@ -127,13 +120,9 @@ def run_upstream(
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         results = tuple(pool.map(run, shares))
-    version = package.variant.release.torch.version
-    case = structs.replace(
-        case_of(package, judge_files(results, known_failures(version))),
-        python=str(python),
-        output=str(built.output) if built else "",
-        counts={r.file: {**r.counts, "seconds": round(r.seconds)} for r in results},
-    )
+    judgement = judge_files(results, known_failures(package.release.torch.version))
+    counts = {it.file: {**it.counts, "seconds": round(it.seconds)} for it in results}
+    case = structs.replace(case_of(package, judgement, python, built), counts=counts)
     return evidence.record_evidence(root, package, built, test="upstream", result=case)
 
 
