@@ -42,8 +42,9 @@ def compiled(source: str) -> bytes:
         return Path(place, "library").read_bytes()
 
 
-HAS_CUDA = all(map(shutil.which, ("ptxas", "fatbinary")))
-needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="no CUDA toolkit")
+needs_cuda = pytest.mark.skipif(
+    not (shutil.which("ptxas") and shutil.which("fatbinary")), reason="no CUDA toolkit"
+)
 PTX = ".version 9.0\n.target sm_{}\n.address_size 64\n.visible .entry kernel() {{ ret; }}\n"
 
 
@@ -85,17 +86,12 @@ def device_image(code: str) -> bytes:
         return cubin.read_bytes()
 
 
-def with_config(
-    folder: Path,
-    flags: list[str],
-    version: str = "2.10.0",
-    cuda: str = "None",
-) -> None:
+def with_config(folder: Path, flags: list[str]) -> None:
+    """The main library with these flags, and the version.py of a CPU-only 2.10.0."""
     said = " ".join([*flags, "-fvisibility-inlines-hidden -O2"])
     compile_library(folder, source=f'const char* flags() {{ return "{said}"; }}\n')
-    (folder.parent / "version.py").write_text(
-        f"__version__ = '{version}'\ncuda: Optional[str] = {cuda}\n"
-    )
+    text = "__version__ = '2.10.0'\ncuda: Optional[str] = None\n"
+    (folder.parent / "version.py").write_text(text)
 
 
 def small_project(root: Path, *recipes: str) -> Project:
@@ -106,12 +102,6 @@ def small_project(root: Path, *recipes: str) -> Project:
     for name in recipes:
         project.recipe(name).write_bytes(Project(PROJECT).recipe(name).read_bytes())
     return project
-
-
-def inspect(
-    project: Project, *argv: str, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    return project.run("invoke", "inspect", *argv, env=env)
 
 
 def variant_of(variant_id: str, **versions: str) -> Variant:

@@ -297,7 +297,6 @@ def test_what_a_person_has_and_limits_decide_among_builds(row: str) -> None:
 # The same columns, and what the first line says.
 REASONS = """
 zen4    | 8.9         | 580.95.05  |      | CUDA 13.2, code for 8.6 runs on 8.9
-zen4    | 9.0         | 580.95.05  |      | CUDA 13.2, code for 9.0
 haswell | 6.1         | 535.183.01 |      | the last official one for this GPU
 zen4    | 8.9         | 550.163.01 |      | the newest for this driver
 zen4    | 6.1, 8.6    | 580.95.05  |      | code for 6.1 and 8.6; the last official one for all
@@ -305,8 +304,6 @@ haswell | 3.5, 8.6    | 470.256.02 |      | code for 8.6; not for GPU 0
 grace   | 11.0        |            |      | needs a JetPack with CUDA 13.2
 haswell | 3.7         | 470.256.02 |      | unconfirmed
 m2      |             |            |      | uses the GPU through Metal (MPS)
-haswell |             |            |      | 2.13.0 or newer; for the CPU
-altra   | 8.0         | 550.163.01 |      | the newest for this driver
 altra   | 7.5         | 580.95.05  |      | 2.13.0; CUDA 13.0, code for 7.5
 zen4    | 12.0        | 570.172.08 |      | torch.compile fails below driver 580.65.06
 zen4    | 8.6         |            |      | needs driver 580.65.06 or newer
@@ -319,7 +316,6 @@ zen4    | 12.0        | 550.54.15  |      | driver 580.65.06 or newer runs
 zen4    | 8.6         | 531.79     | 12.1 WSL | a driver of Windows for CUDA 13 runs
 altra   | 8.7         | 540.4.0    | 12.6 | a JetPack with CUDA 13.4 runs `docker run
 haswell | 6.1         | 535.183.01 |      |
-zen4    | 9.0         | 580.95.05  |      |
 haswell | 3.5         | 470.256.02 |      |
 zen4    | 8.6         |            |      |
 """.strip().splitlines()
@@ -333,14 +329,12 @@ haswell | 7.0         | 535.183.01 |      | cuda12_8/sm70-avx2: no reason: nothi
 haswell | 3.5         | 470.256.02 |      | cuda13_2/cpu-avx2: no reason: PyTorch chooses
 zen4    | 8.6, 12.0   | 580.95.05  |      | cuda13_2/sm120-avx2: no reason: no release here can
 altra   | 8.0         | 580.95.05  |      | cuda13_2/sm80-armv8_2: 2.13.0; for size
-zen4    |             |            |      | cuda13_2/cpu-avx2: no reason: PyTorch chooses
 nehalem |             |            |      | : no reason: no instruction set
 """.strip().splitlines()
 
 # What does not run, published or of a release, with the reason.
 REFUSALS = """
 ivy     | 8.6         | 580.95.05  |      | the CPU lacks avx2, fma, f16c
-nehalem | 8.6         | 580.95.05  |      | the CPU lacks avx2
 haswell | 7.0         | 535.183.01 |      | release cuda13_0: CUDA 13.0 does not compile for 7.0
 zen4    | 12.0        | 550.54.15  |      | release cuda12_8: needs driver 570.26 or newer; found
 """.strip().splitlines()

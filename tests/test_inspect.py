@@ -13,7 +13,6 @@ import pytest
 from built_files import (
     AVX2,
     compile_library,
-    inspect,
     looked,
     small_project,
     texts,
@@ -91,7 +90,9 @@ def test_flags_are_a_whole_string_and_limited() -> None:
 def test_the_configuration_is_read_from_the_files(project: Project, tmp_path: Path) -> None:
     lib = tmp_path / "lib"
     with_config(lib, [*AVX2, "-mtune=generic"])
-    done = inspect(project, "cpu-avx2", "--path", str(lib), env={"PATH": "/nowhere"})
+    done = project.run(
+        "invoke", "inspect", "cpu-avx2", "--path", str(lib), env={"PATH": "/nowhere"}
+    )
     assert done.returncode == 0, done.stdout
     assert not (project.root / LEDGER).exists()
     figures = looked("config", "cpu-avx2", lib)["figures"]
@@ -186,7 +187,7 @@ def test_a_result_is_recorded_with_the_digest_of_the_recipe_that_it_was_built_fr
     current = digest.of_bytes(project.recipe("cpu-avx2").read_bytes())
     for recipe in recipes:
         remember(project, current if recipe == "current" else recipe, results.outputs["right"])
-    done = inspect(project, "cpu-avx2", env=results.env)
+    done = project.run("invoke", "inspect", "cpu-avx2", env=results.env)
     assert done.returncode == 0, done.stdout + done.stderr
     is_unknown = "not recorded: the ledger has no recipe for this result" in done.stdout
     assert is_unknown is not bool(recipes)
@@ -209,7 +210,7 @@ def test_one_bad_result_is_a_row_and_the_others_are_inspected(
     (project.root / "result-pytorch-python313-cpu-avx512vnni").symlink_to("result-pytorch")
     loop = project.root / "result-pytorch-python313-cpu-avx512bf16"
     loop.symlink_to(loop.name)
-    done = inspect(project, "cpu-*", "--json", env=results.env)
+    done = project.run("invoke", "inspect", "cpu-*", "--json", env=results.env)
     assert done.returncode == 1
     rows = {row["variant"]: row for row in json.loads(done.stdout)["variants"]}
     outcomes = {"cpu-avx2": "passed", "cpu-avx512": "failed"}
@@ -298,9 +299,9 @@ def test_a_closure_is_compared_with_that_of_the_last_other_result(
 )
 def test_bad_input_is_one_line(project: Project, argv: list[str], says: str) -> None:
     before = project.snapshot()
-    done = inspect(project, *argv)
+    done = project.run("invoke", "inspect", *argv)
     assert done.returncode == 2
     assert says in error_line(done)
     assert project.snapshot() == before
-    unbuilt = inspect(project, "cpu-avx2")
+    unbuilt = project.run("invoke", "inspect", "cpu-avx2")
     assert (unbuilt.returncode, "run `invoke build cpu-avx2`" in unbuilt.stdout) == (3, True)

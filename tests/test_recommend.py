@@ -62,20 +62,15 @@ def test_the_first_screen_has_at_most_12_lines(capsys: pytest.CaptureFixture[str
 SAID = """
 --machine v100-broadwell -v     | 0 | To have cuda12_8/sm70-avx2, append to matrix.toml
 --machine v100-broadwell -v     | 0 | gpu = ["sm70"]
---machine v100-broadwell -v     | 0 | release cuda13_0: CUDA 13.0 does not compile for 7.0
 --machine rtx4090-driver-550 -v | 0 | Driver driver 580.65.06 or newer runs `pip install
---machine rtx5090-zen4 -v       | 0 | check flox install
 --gpu K80 --cpu avx2 --driver 470 -v | 0 | cuda13_0: CUDA 13.0 does not compile for 3.7: CUDA 6.5
 --gpu 780M --cpu AVX2           | 1 | (3.0) · AVX2
---machine rtx5090-zen4 -v       | 0 | not confirmed: that it installs today
+--machine rtx5090-zen4 -v       | 0 | sm120-avx2 not confirmed: that it installs today
 --machine rtx5090-zen4 -v       | 0 | check invoke build cuda13_2/sm120-avx2 not confirmed: that
 --machine h200-recorded -v      | 0 | Runs as well: pip install torch==2.14.1
---machine rx7900xtx-zen4        | 0 | AMD GPU 1002:744c: ROCm and XPU are not covered
 --gpu 12.0 --cpu zen4 --driver 550 | 1 | GPU a GPU of capability 12.0 stays unused
 --gpu 12.0 --cpu zen4 --driver 550 | 1 | driver 580.65.06 or newer runs `pip
 --gpu K40 --cpu avx2 --driver 470  | 1 | a GPU of 7.5 (Turing) or newer runs the newest
---gpu P40 --cpu avx2 --driver 535  | 0 | the last official one for this GPU
---cpu zen4                      | 0 | whl/cpu 2.13.0 or newer; for the CPU or
 --cpu apple                     | 0 | uses the GPU through Metal (MPS)
 --cpu apple --flox              | 1 | Flox has no build
 """
