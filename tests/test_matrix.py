@@ -22,6 +22,7 @@ from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.field_types import Trail, dotted, misfits
 from build_pytorch.matrix.matrix_text import line_of
 from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.tables import MatrixFile
 
 SCHEMA = PROJECT / "build_pytorch/matrix/matrix.schema.json"
 OF_TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
@@ -460,56 +461,35 @@ def test_text_that_is_not_utf8_is_named_by_its_line() -> None:
 
 # --- hostile values ---
 
-HOSTILE = [
-    "${builtins.abort}",
-    "''",
-    '\\"; rm -rf /; \\"',
-    "a\\nb",
-    "../../etc",
-    "-rf",
-    "a b;c",
-    "`id`",
-]
-FIELDS = [
-    'version = "2.10.0"\nowner',
-    'owner = "pytorch"\nrepo = "pytorch"',
-    'rev = "v2.10.0"\nhash = "sha256-RKi',
-    'package_set = "cudaPackages_13"',
-    'pname = "pytorch{torch}"',
-    'folder = ".flox/pkgs"',
-    'file = "pytorch-python313-cuda13_0-sm120-avx.nix"',
-    'notes = "docs/explanation/build-notes-2.10-cuda13.md"',
-    'system_features = ["big-parallel"]',
-    'config = ["allowUnfree"]',
-]
-ROWS = {
-    "gpu.sm90": ("capability", "driver"),
-    "cpu.avx2": ("flags",),
-    "patch.magma_clock_rate": ("name",),
-}
+HOSTILE = ("${builtins.abort}", "''", '"; rm -rf /; "', "../../etc", "a b;c", "`id`")
+INVISIBLE = ("a\nb", "a\0", "a\u202eb", "a\u2028b", "a\rb", "a\n")
 
 
-@pytest.mark.parametrize("value", HOSTILE)
-def test_hostile_values_are_refused_where_code_or_paths_are_made_of_them(value: str) -> None:
-    text = WHOLE
-    for field in FIELDS:
-        key, _, old = field.partition(" = ")
-        new = f'["{value}"]' if old.startswith("[") else f'"{value}"'
-        changed = re.sub(r'^(\w+ = )(\[".*"\]|".*?")', lambda m: m[1] + new, field)  # noqa: B023
-        text = edited((field, changed), text=text)
-        assert key in text
-    for row, keys in ROWS.items():
-        lines = (f'{key} = ["{value}"]' if key == "flags" else f'{key} = "{value}"' for key in keys)
-        text = "\n".join((text, f"[{row}]", *lines, ""))
-    places = [line.split(": ")[1] for line in refusal(text)]
-    refused = {re.sub(r"\[0\]$", "", place).rpartition(".")[2] for place in places}
-    named = {field.partition(" = ")[0] for field in FIELDS}
-    assert refused == named | {key for row in ROWS.values() for key in row}
+def patterns(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """The key and the pattern of each text in a schema that has no list of values."""
+    if isinstance(node, dict):
+        if node.get("type") == "string" and "enum" not in node:
+            yield key, node["pattern"]
+        for name, value in node.items():
+            parts = value.items() if name == "properties" else [(key, value)]
+            for part, inner in parts:
+                yield from patterns(inner, part)
+    elif isinstance(node, list):
+        for value in node:
+            yield from patterns(value, key)
 
 
-@pytest.mark.parametrize("value", ["a\\nb", "a\\u0000", "a\\u202eb", "", "a\\u2028b", "a\\rb"])
-def test_text_for_comments_is_one_visible_line(value: str) -> None:
-    assert "one line of text" in error_of(("", f'[cpu.avx2]\ntitle = "{value}"'))
+def test_only_texts_for_people_take_what_is_code_elsewhere() -> None:
+    found = list(patterns(msgspec.json.schema(MatrixFile)))
+    for_people = {key for key, pattern in found if any(re.search(pattern, it) for it in HOSTILE)}
+    assert for_people == {
+        *("title", "purpose", "support", "reason", "unconfirmed", "evidence", "same_as"),
+        *("source", "date", "family", "hosts", "cpus", "lacking", "broken"),
+    }
+    assert not [key for key, pattern in found if any(re.search(pattern, it) for it in INVISIBLE)]
+    options = {key for key, pattern in found if re.search(pattern, "-rf")}
+    assert options - for_people == {"suffix", "environment"}
+    assert "one line of text" in error_of(("", '[cpu.avx2]\ntitle = "a\\u202eb"'))
 
 
 # --- the schema and the reference ---
@@ -549,31 +529,14 @@ def test_a_builder_feature_that_recipes_require_is_there() -> None:
 def test_every_key_is_in_the_reference_with_its_meaning() -> None:
     page = (PROJECT / "docs/reference/matrix.md").read_text()
     assert page == matrix_reference.page(PROJECT)
-    sections = re.findall(r"(?ms)^## (.*?)\n(.*?)(?=^## |\Z)", page)
-    headers = [header for line, _ in sections for header in re.findall("`(.*?)`", line)]
-    tables = {header.strip("[]").removesuffix(".NAME") for header in headers}
-    described: dict[str, set[str]] = {}
-    for line, section in sections:
-        rows = re.findall(r"(?m)^- \**(`.*?`)\**(: .+)?(?: \(.*)?$", section)
-        shown = {key for names, _ in rows for key in re.findall(r"`(\w+)`", names)}
-        for header in re.findall("`(.*?)`", line):
-            start = "" if header == "matrix.toml" else header.strip("[]") + "."
-            below = {name.removeprefix(start) for name in tables if name.startswith(start)}
-            described[header] = shown | {name for name in below if "." not in name}
-            unexplained = {names.strip("`") for names, meaning in rows if not meaning}
-            assert unexplained <= below, "each key has a meaning here or a table of its own"
-    for header, keys in {
-        "matrix.toml": "publisher repository pin patch rule release gpu cpu",
-        "[release.NAME.nixpkgs]": "pin retired config",
-        "[[rule]]": "id when effect reason source checked until unconfirmed",
-        "[[release.NAME.group]]": "title gpu cpu folder blas",
-        "[gpu.NAME]": "capability family hosts first_cuda last_cuda codegen_base driver"
-        " source checked unconfirmed",
-    }.items():
-        assert described[header] == set(keys.split())
-    documented = {key for keys in described.values() for key in keys}
-    written = {step for trail in values(tomllib.loads(ONE)) for step in trail}
-    own = {"cuda13_0", "early_2026", "torchvision", "torchaudio"}
-    assert {step for step in written - documented if isinstance(step, str)} == own
-    known = {*re.findall(r"`(\w+)`", sections[-1][1])}
+    definitions = json.loads(SCHEMA.read_text())["$defs"]
+    for name in definitions.keys() - {"PinFacts", "CudaSetFacts"}:
+        for key, value in definitions[name]["properties"].items():
+            if key == "facts":  # programs write it
+                continue
+            is_table = "#/$defs/" in json.dumps(value)
+            assert is_table or not value["description"].startswith(";"), "a key has a meaning"
+            place = rf"(?m)^## .*[.\[]{key}\b" if is_table else rf"(?m)^- \**`{key}`\**: \S"
+            assert re.search(place, page), (name, key)
+    known = {*re.findall(r"`(\w+)`", page.rpartition("## Known names")[2])}
     assert known >= {"sm121", "sm35", "avx", "apple"}, "the names that need no table"

@@ -1,4 +1,4 @@
-"""Rules, pins and inherited releases: what they change, and what is refused."""
+"""Rules, pins, inherited releases and aliases: what they change, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import msgspec
 import pytest
 from conftest import OLDER as SHORT
 from conftest import PROJECT, needs_nix, write_recipes
-from msgspec import structs
+from msgspec.structs import replace
 from one_release import written_out
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
+from build_pytorch.build.backends import BuildAction, BuildSettings
+from build_pytorch.build.build_plan import make_plan
+from build_pytorch.compare.comparison import alias_line
+from build_pytorch.compare.measurement import Estimate, MeasuredSetting, Verdict
 from build_pytorch.generate import recipes
 from build_pytorch.hardware.own_builds import group_lines
 from build_pytorch.matrix import matrix_reader, matrix_text, rules
@@ -66,7 +70,7 @@ NO_VARIANT = {
 def test_each_key_of_a_condition_decides(all_releases: Matrix) -> None:
     assert set(NO_VARIANT) | {"not_in_default_capabilities"} == set(Condition.__struct_fields__)
     for key, value in NO_VARIANT.items():
-        condition = structs.replace(Condition(), **{key: value})
+        condition = replace(Condition(), **{key: value})
         assert not any(rules.holds(condition, variant) for variant in all_releases.variants), key
 
 
@@ -192,13 +196,6 @@ def test_a_rule_ends_with_a_pin_that_has_the_fix() -> None:
     assert "magma-clock-rate: its `until` holds" in problem.found
 
 
-def test_a_rule_applies_to_the_releases_that_its_condition_holds_for() -> None:
-    more = rule("x", 'when.torch_source = "nixpkgs"', 'effect.environment = { USE_X = "0" }')
-    matrix = matrix_reader.parse(WHOLE + more)
-    with_it = {v.release_name for v in matrix.variants if "USE_X" in v.effects.environment}
-    assert with_it == {"cuda12_8"}
-
-
 # --- what verification reports ---
 
 
@@ -224,10 +221,6 @@ def test_contradicting_rules_are_an_error(tmp_path: Path) -> None:
     flags = 'effect.cmake_flags = ["-DC_AVX2_FOUND=TRUE"]'
     ((_, _, found, _),) = findings(tmp_path, WHOLE + rule("flag", 'when.cpu = ["avx"]', flags))
     assert found == "flag and no-avx2-kernels set -DC_AVX2_FOUND to different values"
-
-
-def test_the_rules_of_the_project_have_no_problem(tmp_path: Path) -> None:
-    assert findings(tmp_path, WHOLE) == []
 
 
 # --- inherited releases ---
@@ -390,13 +383,8 @@ def test_capabilities_of_all_packages_leave_nothing_to_single_libraries() -> Non
 
 
 def test_an_id_names_its_release_where_there_is_more_than_one(all_releases: Matrix) -> None:
-    assert [v.id for v in select_packages(all_releases, "cuda12_8/sm120-avx512")] == [
-        "cuda12_8/sm120-avx512"
-    ]
-    assert [v.id for v in select_packages(all_releases, "sm61-avx")] == ["cuda12_8/sm61-avx"]
-    assert [v.id for v in select_packages(all_releases, "cuda13_0/sm120-avx2")] == [
-        "cuda13_0/sm120-avx2"
-    ]
+    for name, id_ in {"cuda12_8/sm120-avx512": "", "sm61-avx": "cuda12_8/sm61-avx"}.items():
+        assert [v.id for v in select_packages(all_releases, name)] == [id_ or name]
     assert len(select_packages(all_releases, "sm120-*")) == 4 + 7
     assert len(select_packages(all_releases, "cuda12_8")) == 57
 
@@ -472,3 +460,107 @@ def test_compiler_flags_for_all_gpu_recipes_are_one_rule(tmp_path: Path) -> None
         assert "a CMake option such as -DUSE_X=OFF that recipes do not set" in error_of(
             SHORT + wrong
         )
+
+
+# --- variants that are measured to be no better than another one ---
+
+PROJECT_TEXT = (PROJECT / "matrix.toml").read_text()
+
+
+def with_isas(*lines: str) -> Matrix:
+    """Return the matrix with other values of ISAs."""
+    return matrix_reader.parse(PROJECT_TEXT + "\n[cpu]\n" + "\n".join(lines))
+
+
+def test_an_isa_with_evidence_makes_aliases_on_x86_alone() -> None:
+    matrix = matrix_reader.parse(PROJECT_TEXT)
+    aliases = {p.id: p.alias_of for p in matrix.packages if p.alias_of}
+    assert aliases["cuda13_0/sm90-avx512bf16"] == "cuda13_0/sm90-avx2"
+    assert aliases["cuda12_8/cpu-avx512"] == "cuda12_8/cpu-avx2"
+    assert aliases["cuda13_0/sm90-avx512+torchvision"] == "cuda13_0/sm90-avx2+torchvision"
+    assert not any(name.partition("-")[2].startswith(("avx2", "armv")) for name in aliases)
+    tags = dict(session_ids(matrix))
+    assert tags["cuda13_0/sm90-avx512"] == ["alias"]
+    buildable = {name for name, its in tags.items() if "buildable" in its}
+    possible = {v.id for v in matrix.variants if not (v.impossible or v.untaken_hashes)}
+    assert buildable == possible - aliases.keys()
+
+
+def test_a_matrix_may_have_no_aliases() -> None:
+    matrix = with_isas(*(f'{isa}.same_as = ""' for isa in ("avx512", "avx512bf16", "avx512vnni")))
+    assert not any(package.alias_of for package in matrix.packages)
+    assert "buildable" in dict(session_ids(matrix))["cuda13_0/sm90-avx512"]
+
+
+def test_a_release_without_the_other_isa_has_no_aliases() -> None:
+    matrix = matrix_reader.parse(
+        PROJECT_TEXT.replace('cpu = ["avx2", "avx512", ', 'cpu = ["avx512", ')
+    )
+    assert not any(v.alias_of for v in matrix.of_release("cuda13_0"))
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('avx512.evidence = ""', 'cpu.avx512.same_as: found "avx2"; allowed: only with `evidence`'),
+        ('avx512.same_as = "avx512vnni"', "of a lower level"),
+        ('avx512.same_as = "armv9"', "an ISA of x86_64-linux"),
+        ('avx512bf16.same_as = "avx512"', "the same as no other"),
+    ],
+)
+def test_wrong_aliases_are_refused(line: str, says: str) -> None:
+    with pytest.raises(MatrixError) as error:
+        with_isas(line)
+    assert says in str(error.value)
+
+
+@needs_nix
+@pytest.mark.parametrize(
+    ("patterns", "skipped"),
+    [
+        ("sm90-avx2,sm90-avx512", "sm90-avx512"),
+        ("sm90-avx2,sm90-avx512+torchvision", "sm90-avx512+torchvision"),
+        ("sm90-avx512", ""),
+    ],
+)
+def test_an_alias_is_skipped_where_its_variant_is_asked_for(patterns: str, skipped: str) -> None:
+    matrix = matrix_reader.parse(PROJECT_TEXT)
+    packages = select_packages(matrix, ",".join(f"cuda13_0/{it}" for it in patterns.split(",")))
+    plan = make_plan(matrix, packages, BuildSettings(root=PROJECT, backend="nix", dry_run=True))
+    steps = {step.package.short_id: step for step in plan.steps}
+    assert steps[skipped or "sm90-avx512"].reason.startswith(
+        ("an alias", "cuda13_0/sm90-avx512 sk")
+    ) == bool(skipped)
+    assert "sm90-avx2" not in steps or steps["sm90-avx2"].action == BuildAction.BUILD
+
+
+@pytest.mark.parametrize(
+    ("ids", "verdict", "is_alias"),
+    [
+        (("cpu-avx512", "cpu-avx2"), Verdict.EQUAL, True),
+        (("cpu-avx512", "cpu-avx2"), Verdict.SLOWER, True),
+        (("cpu-avx512", "cpu-avx2"), Verdict.FASTER, False),
+        (("cpu-avx512", "cpu-avx2"), Verdict.NOISY, False),
+        (("cpu-avx2", "cpu-avx512"), Verdict.EQUAL, False),
+        (("sm90-avx512", "cpu-avx2"), Verdict.EQUAL, False),
+    ],
+)
+def test_a_comparison_prints_the_line_that_makes_an_alias(
+    ids: tuple[str, str], verdict: Verdict, is_alias: bool
+) -> None:
+    packages = {v.short_id: v for v in matrix_reader.parse(PROJECT_TEXT).of_release("cuda13_0")}
+    a, b = (packages[name] for name in ids)
+    mean = Estimate(ratio=0.99, low=0.98, high=1.0, verdict=verdict)
+    setting = MeasuredSetting(
+        title="1 thread", gpu="", verdict=verdict, reasons=(), mean=mean, workloads={}, rounds=(),
+    )  # fmt: skip
+    line = alias_line(a, b, [setting], "a CPU")
+    assert bool(line) == is_alias
+    if line:
+        lacking = replace(
+            setting, verdict=Verdict.SLOWER, mean=replace(mean, verdict=Verdict.EQUAL)
+        )
+        assert not alias_line(a, b, [lacking], "a CPU")
+        isa = matrix_reader.parse(f"{line}\n{PROJECT_TEXT}").cpus["avx512"]
+        assert isa.same_as == "avx2"
+        assert "2.10.0, cpu-avx512 / cpu-avx2, 1 thread: 0.99 (0.98 to 1.00), " in isa.evidence
