@@ -11,14 +11,11 @@ import os
 import re
 import shutil
 import signal
-import socketserver
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -69,28 +66,6 @@ if "BROWSER" in os.environ:
 PROJECT = Path(__file__).resolve().parents[1]
 LEGACY = PROJECT / "tests" / "legacy"
 WHOLE = (PROJECT / "matrix.toml").read_text()
-
-_print_error = socketserver.BaseServer.handle_error
-
-
-def _handle_error(server: socketserver.BaseServer, request: Any, client: Any) -> None:
-    """Print nothing of a client that did not wait for its answer, which tests do on purpose."""
-    if not isinstance(sys.exception(), ConnectionError):
-        _print_error(server, request, client)
-
-
-socketserver.BaseServer.handle_error = _handle_error  # type: ignore[method-assign, assignment]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print one line on what was skipped, with the number of tests for each reason."""
-    reasons = Counter(
-        report.longrepr[2].removeprefix("Skipped: ")
-        for report in terminalreporter.stats.get("skipped", [])
-    )
-    if reasons and "s" not in terminalreporter.config.option.reportchars:
-        what = "; ".join(f"{number}: {reason}" for reason, number in reasons.most_common())
-        terminalreporter.write_line(f"skipped (-rs lists them): {what}")
 
 
 OF_ANOTHER_USER = {

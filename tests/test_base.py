@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
-import sys
 import time
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -17,9 +15,6 @@ from build_pytorch.base.console import Screen, visible, waiting
 from build_pytorch.base.errors import WriteError
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.generate.text_plan import Tree, plan_text
-
-PYTHON = sys.executable
-
 
 # --- files ---
 
@@ -60,16 +55,6 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         files.write_all(tmp_path / "none", {"file": b"new"})
 
 
-HOLD = """
-import sys
-from pathlib import Path
-from build_pytorch.base.files import exclusive_lock
-with exclusive_lock(Path(sys.argv[1]), "x.lock", "is testing"):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
 SEALED = digest.seal(f"# Digest of this file, with zeros in place of it: {digest.PLACEHOLDER}\n")
 
 
@@ -79,20 +64,6 @@ def test_a_file_far_larger_than_what_is_generated_is_not_compared(tmp_path: Path
     change = plan_text(Tree(tmp_path, force=True), "x.nix", SEALED)
     assert (change.action, change.diff()) == (Action.REFUSED, "")
     assert change.reason == "cannot be read: larger than 4 MiB; remove it by hand"
-
-
-def test_a_lock_names_the_run_that_holds_it_and_ends_with_its_process(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [PYTHON, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout
-        assert holder.stdout.readline() == b"held\n"
-        message = "another run is testing here; wait until it ends"
-        with pytest.raises(WriteError, match=message):
-            files.exclusive_lock(tmp_path, "x.lock", "is testing").__enter__()
-        holder.kill()
-    with files.exclusive_lock(tmp_path, "x.lock", "is testing"):
-        assert (tmp_path / ".build-pytorch/.gitignore").read_text() == "*\n"
 
 
 # --- output ---

@@ -17,7 +17,7 @@ from markdown_it.token import Token
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.generate import recipes
 from build_pytorch.nix import quoting
-from build_pytorch.nix.source_text import without_comments
+from build_pytorch.nix.quoting import without_comments
 
 PIECES = [
     *"'$\\{}\"\n\t\r#;/*() aZ9-_.<>|&`~[]!@%^=+:,?",

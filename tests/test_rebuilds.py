@@ -215,8 +215,8 @@ def test_the_command_compares_with_a_commit(project: Project) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--against", "nowhere"], '--against "nowhere": not a commit'),
-        (["--against=--all"], '--against "--all": not a commit'),
+        (["--against", "nowhere"], "bad revision 'nowhere'"),
+        (["--against=--all"], "bad revision '--all'"),
         (
             ["--against", "HEAD", "--pinned"],
             "--against: runs no checks; leave --only and --pinned out",

@@ -22,11 +22,9 @@ import psutil
 import pytest
 from conftest import needs_nix
 from kills import own_world
-from test_publish import FLOX
 from world import World, wait_until
 
 from build_pytorch.base.files import TEMPORARY
-from build_pytorch.results import ledger
 
 NUMBERS: Final = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STATE: Final = re.compile(r"every file is whole|stopping the builds|run again|were not started")
@@ -37,20 +35,13 @@ EDIT: Final = ('driver = "580.65.06"', 'driver = "580.65.07"')
 
 
 class Target:
-    """A checkout with a built and tested variant, and slow programs in place of Flox and others."""
+    """A checkout with a built variant, and slow programs in place of others."""
 
-    def __init__(self, world: World, folder: Path) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
         done = world.project.invoke("all")  # the pages of a world are of another matrix
         assert done.returncode == 0, done.stdout + done.stderr
-        world.push(folder / "remote.git")
         assert world.build(PACKAGE, "--backend", "nix").returncode == 0
-        self._add_evidence()
-        (folder / "logged_in").touch()
-        text = FLOX.replace("#!/bin/sh\n", "#!/bin/sh\nsleep 0.5\n")
-        for name in ("calls", "logged_in", "broken"):
-            text = text.replace("{" + name + "}", str(folder / name))
-        world.program("flox", text)
         world.program("nix-prefetch", SLOW)
         world.program("slow-python", SLOW)
         world.scenario("default", "pause=0.01; steps=20; good")
@@ -61,16 +52,6 @@ class Target:
         self.tree = world.project.snapshot()
         self.changed: dict[str, bytes] = {}  #: files after `invoke all` with the other matrix
 
-    def _add_evidence(self) -> None:
-        """Record a passed smoke test, without which nothing is published."""
-        event = next(e for e in self.world.ledger() if e.get("outcome") == "built")
-        common = {key: event[key] for key in ("release", "variant", "digest")}
-        output = event["outputs"][0]
-        found = ledger.Event(
-            event="tested", at=ledger.now(), by="smoke", outcome="passed", output=output, **common
-        )
-        ledger.append(self.world.root, found)
-
     def arguments(self, command: str) -> list[str]:
         """Return the command line of a command, with something to do."""
         if command == "all":
@@ -80,7 +61,6 @@ class Target:
         rest = {
             "build": [*self.unbuilt[:1], "--backend", "nix"],
             "prefetch": ["--only", "torch", "--dry-run"],
-            "publish": [PACKAGE],
             "smoke": [PACKAGE, "--python", str(self.world.bin / "slow-python")],
             "inspect": [PACKAGE],
         }
@@ -150,7 +130,7 @@ def _members(session: int) -> list[int]:
     return found
 
 
-COMMANDS: Final = ("build", "verify", "all", "prefetch", "publish", "smoke", "inspect")
+COMMANDS: Final = ("build", "verify", "all", "prefetch", "smoke", "inspect")
 
 
 @pytest.mark.slow
@@ -158,7 +138,7 @@ COMMANDS: Final = ("build", "verify", "all", "prefetch", "publish", "smoke", "in
 def test_a_signal_at_any_moment_ends_a_command_with_a_line(tmp_path: Path) -> None:
     seed = time.time_ns() % (1 << 30)
     dice = random.Random(seed)
-    it = Target(own_world(tmp_path), tmp_path)
+    it = Target(own_world(tmp_path))
     it.time()
     for _ in range(8):
         command = dice.choice(COMMANDS) if it.unbuilt else "verify"

@@ -7,14 +7,12 @@ escapes all control characters but our own colours.
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import re
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 import msgspec
@@ -31,16 +29,6 @@ _OUR_ESCAPE: Final = f"\x1b{os.urandom(8).hex()}["
 _COMMAND: Final = re.compile("`[^`]*`")
 _HARD_SPACE: Final = "\0"
 """Stands for a space in a command while lines are broken; visible text does not contain it."""
-_LONGEST_LINE: Final = 10_000  #: characters of a line for people; the rest is cut off
-
-
-def prepare_streams() -> None:
-    """Make printing work in any encoding of the terminal, and without stdout or stderr (`>&-`)."""
-    for name in ("stdout", "stderr"):
-        if (stream := getattr(sys, name)) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
-        elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 class Screen:
@@ -52,10 +40,9 @@ class Screen:
 
     def line(self, text: str = "") -> None:
         """Print one line, or several."""
-        lines = [shortened(line, _LONGEST_LINE) for line in text.split("\n")]
         if os.environ.get("GITHUB_ACTIONS"):  # such a line would be a command to the CI system
-            lines = [re.sub(r"^(\s*)(?=::|##\[)", r"\1.", line) for line in lines]
-        write(self.stream, "\n".join(lines) + "\n")
+            text = re.sub(r"(?m)^(\s*)(?=::|##\[)", r"\1.", text)
+        write(self.stream, f"{text}\n")
 
     def paint(self, text: str, colour: str) -> str:
         """Return the text in a colour, or unchanged if the stream has no colours."""
@@ -136,8 +123,6 @@ def visible(text: str, kept: str = "\n") -> str:
     """
     if text.isprintable():  # the common case, in C
         return text
-    if "\n" in text:
-        return "\n".join(visible(line, kept) for line in text.split("\n"))
     return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
 
 

@@ -9,7 +9,6 @@ from typing import Final
 EXIT_OK: Final = 0
 EXIT_FINDINGS: Final = 1
 EXIT_BAD_INPUT: Final = 2
-EXIT_UNDECIDED: Final = 3
 
 
 class BuildPytorchError(Exception):

@@ -49,14 +49,14 @@ class Change(Struct, frozen=True, kw_only=True):
     old: bytes | None = None
     new: bytes | None = None
 
-    def diff(self, context: int = 3) -> str:
-        """Return the change as a unified diff with so many lines of context; empty for none."""
+    def diff(self) -> str:
+        """Return the change as a unified diff; empty for none."""
         old, new = (
             (data or b"").decode(errors="replace").splitlines() for data in (self.old, self.new)
         )
         source = "/dev/null" if self.old is None else f"a/{self.path}"
         target = "/dev/null" if self.new is None else f"b/{self.path}"
-        return "\n".join(difflib.unified_diff(old, new, source, target, n=context, lineterm=""))
+        return "\n".join(difflib.unified_diff(old, new, source, target, lineterm=""))
 
 
 def apply(root: Path, changes: Sequence[Change]) -> None:
@@ -116,4 +116,4 @@ def print_plan(
 def totals(changes: Iterable[Change]) -> dict[str, int]:
     """Return the number of changes of each action that occurs."""
     counts = Counter(change.action for change in changes)
-    return {str(action): counts[action] for action in Action if action in counts}
+    return {action.value: counts[action] for action in Action if action in counts}

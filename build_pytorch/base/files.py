@@ -161,6 +161,6 @@ def exclusive_lock(root: Path, name: str, activity: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            what = f"another run {activity} here"
-            raise WriteError(f"{root}: {what}; wait until it ends, then run again") from None
+            fix = "wait until it ends, then run again"
+            raise WriteError(f"{root}: another run {activity} here; {fix}") from None
         yield

@@ -1,8 +1,4 @@
-"""JSON that others wrote: answers of servers and programs, reports, descriptions of machines.
-
-Accepted is what any program can handle: limited size and depth, finite numbers, valid Unicode.
-Whoever reads such a document decides on its keys and types.
-"""
+"""JSON that others wrote: limited size and depth, finite numbers, valid Unicode."""
 
 from __future__ import annotations
 

@@ -49,34 +49,31 @@ def installed() -> dict[str, Any]:
 def imported() -> dict[str, Any]:
     """Import torch and return its facts, or the error. CUDA is not started."""
     try:
-        return _facts(importlib.import_module("torch"))
+        torch: Any = importlib.import_module("torch")
+        cudnn = torch.backends.cudnn
+        # The libraries of one build are in one folder. The dynamic linker finds another build's in
+        # LD_LIBRARY_PATH, or in /usr/lib where a run path does not lead to the build's own.
+        mapped = set(re.findall(r"(?m) (/.*\.so.*)$", text_of("/proc/self/maps")))
+        folders = {str(Path(path).parent) for path in mapped if re.search(_OF_TORCH, path)}
+        libraries = Path(torch.__file__).parent / "lib"
+        # torch.cuda.get_arch_list() is empty without a GPU; this is what it reads.
+        flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
+        return {
+            "file": torch.__file__,
+            "library_folders": sorted(folders),
+            "library_bytes": sum(it.stat().st_size for it in libraries.glob("*.so*")),
+            "version": str(torch.__version__),
+            "cuda": torch.version.cuda,
+            "hip": torch.version.hip,
+            "cudnn": cudnn.version() if cudnn.is_available() else None,
+            "magma": bool(torch.cuda.has_magma),
+            "arch_list": (flags or "").split(),
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "config": torch.__config__.show(),
+            "parallel": torch.__config__.parallel_info(),
+        }
     except BaseException as error:  # also SystemExit
         return {"error": explained(error)}
-
-
-def _facts(torch: Any) -> dict[str, Any]:
-    cudnn = torch.backends.cudnn
-    # The files that this process has mapped. PyTorch's libraries of one build are in one folder:
-    # the dynamic linker finds another build's in LD_LIBRARY_PATH, or in /usr/lib where a run path
-    # does not lead to the build's own.
-    loaded = sorted(set(re.findall(r"(?m) (/.*\.so.*)$", text_of("/proc/self/maps"))))
-    libraries = Path(torch.__file__).parent / "lib"
-    # torch.cuda.get_arch_list() is empty without a GPU; this is what it reads.
-    flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
-    return {
-        "file": torch.__file__,
-        "library_folders": sorted({str(Path(p).parent) for p in loaded if re.search(_OF_TORCH, p)}),
-        "library_bytes": sum(it.stat().st_size for it in libraries.glob("*.so*")),
-        "version": str(torch.__version__),
-        "cuda": torch.version.cuda,
-        "hip": torch.version.hip,
-        "cudnn": cudnn.version() if cudnn.is_available() else None,
-        "magma": bool(torch.cuda.has_magma),
-        "arch_list": (flags or "").split(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "config": torch.__config__.show(),
-        "parallel": torch.__config__.parallel_info(),
-    }
 
 
 def cuda_problem(torch: Any) -> str:

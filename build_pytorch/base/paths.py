@@ -20,13 +20,10 @@ MATRIX: Final = "matrix.toml"
 TEMPLATES: Final = "templates"
 STATE: Final = ".build-pytorch"  #: locks, ledger, logs and reports; Git ignores it
 
-README: Final = "README.md"
-SCHEMA: Final = "build_pytorch/matrix/matrix.schema.json"
 RELEASE: Final = "release.nix"
 COMPANION_FUNCTION: Final = "nix/companion.nix"  #: makes a companion from values in its recipe
 NIXPKGS_IMPORTS: Final = "nix/nixpkgs"  #: imports of nixpkgs, generated, and nothing else
 COMPILER_CACHE: Final = "nix/compiler_cache.sh"  #: functions of Bash that recipes contain
-PAGE: Final = "docs/site/index.html"  #: names the build for a machine
 
 
 def is_clone(root: Path) -> bool:

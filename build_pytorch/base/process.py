@@ -37,27 +37,23 @@ INSTALL: Final = {
 }
 """How to install a missing program; `nix` stands for all programs of Nix."""
 
-Environment = Mapping[str, str | None] | None
-"""Variables added to those of this process; None removes a variable."""
-
 Take = Callable[[list[bytes]], int | None]
 """Takes lines of an output, often none, and returns the signal that the program gets, if any."""
 
 which: Final = shutil.which
 
-_PR_SET_PDEATHSIG: Final = 1
-_END_WITH_PARENT: Final = (  # prctl(2)
-    functools.partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGTERM)
+# prctl(2), PR_SET_PDEATHSIG. Only `take` asks for it: after a fork that calls a function, Python
+# loses the exception of a signal handler.
+_END_WITH_PARENT: Final = (
+    functools.partial(ctypes.CDLL(None).prctl, 1, signal.SIGTERM)
     if sys.platform == "linux"
     else None
 )
 _LARGEST_OUTPUT: Final = 32 << 20  #: bytes of stdout and stderr that are kept in memory
 _LONGEST_LINE: Final = 1 << 20  #: bytes without a line break that are passed on as a line
 _TICK: Final = 0.1  #: seconds without output until the program is looked at again
-_GRACE: Final = 3.0  #: seconds to read on after the end of a program, if others hold its output
 _TOKEN: Final = re.compile(rb"(TOKEN|SECRET|PASSWORD|PASSWD|_KEY|_PAT)S?$", re.IGNORECASE)
 """Names of environment variables whose values no log gets."""
-_SHORTEST_TOKEN: Final = 8  #: bytes; shorter values, such as `true`, are parts of other words
 
 
 class ProcessResult(Struct, frozen=True):
@@ -71,7 +67,7 @@ class ProcessResult(Struct, frozen=True):
     @property
     def tail(self) -> str:
         """The last 20 lines of stderr, safe to print."""
-        return visible("\n".join(self.stderr.strip().splitlines()[-20:]))
+        return visible("\n".join(self.stderr[-10_000:].strip().splitlines()[-20:]))
 
     @property
     def last_line(self) -> str:
@@ -83,32 +79,48 @@ def run(
     argv: Sequence[str],
     *,
     cwd: Path | None = None,
-    env: Environment = None,
+    env: Mapping[str, str | None] = {},
     seconds: float = math.inf,
     take: Take | None = None,
 ) -> ProcessResult:
     """Run a program to its end, or kill it after so many seconds.
 
-    Its output is kept in memory. With `take`, stdout and stderr are one output, whose lines are
-    passed on as they come, with `***` for the values of variables that are named like a token;
-    `take` is called without a line as well, ten times in a second. On Linux the program gets
-    SIGTERM when this process dies. Raises ToolError if it is missing.
+    `env` is added to our own environment; None removes a variable. The output is kept in memory.
+    With `take`, stdout and stderr are one output, whose lines are passed on as they come, with
+    `***` for the values of variables that are named like a token; `take` is called without a line
+    as well, ten times in a second, and on Linux the program gets SIGTERM when this process dies.
+    Raises ToolError if the program is missing.
     """
     end, expired = time.monotonic() + seconds, False
-    with _started(argv, cwd, env, subprocess.STDOUT if take else subprocess.PIPE) as process:
+    variables = {**os.environ, "LC_ALL": "C", **env}
+    try:
+        process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env={name: value for name, value in variables.items() if value is not None},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if take else subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_END_WITH_PARENT if take else None,  # noqa: PLW1509 - it calls C
+        )
+    except FileNotFoundError:
+        hint = INSTALL.get(argv[0].partition("-")[0], "put it on PATH")
+        raise ToolError(f"{argv[0]}: not found; {hint}") from None
+    except OSError as error:
+        raise ToolError(f"{argv[0]}: cannot be run: {error.strerror}") from None
+    with process:
         output = _Output(process, take)
         try:
             while process.poll() is None:
-                output.read()
+                output.read(_TICK)
                 if time.monotonic() > end:
                     expired = True
                     _send(process, signal.SIGKILL)
-            _send(process, signal.SIGTERM)  # to what it left in its group
-            end = time.monotonic() + _GRACE
-            while output.pipes.get_map() and time.monotonic() < end:
-                output.read()
         finally:
-            _send(process, signal.SIGKILL)
+            _send(process, signal.SIGKILL)  # also to what it left in its group
+        while output.read(0):
+            pass
     output.close(argv[0])
     stdout, stderr = (output.kept[it].decode(errors="replace") for it in (0, -1))
     return ProcessResult(process.returncode, stdout, stderr, expired)
@@ -123,56 +135,39 @@ def output_of(argv: Sequence[str]) -> str:
     return result.stdout
 
 
-def _started(
-    argv: Sequence[str], cwd: Path | None, env: Environment, stderr: int
-) -> subprocess.Popen[bytes]:
-    english = {**os.environ, "LC_ALL": "C", **(env or {})}
-    try:
-        return subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env={name: value for name, value in english.items() if value is not None},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            start_new_session=True,
-            preexec_fn=_END_WITH_PARENT,  # noqa: PLW1509 - it calls C
-        )
-    except FileNotFoundError:
-        hint = INSTALL.get(argv[0].partition("-")[0], "put it on PATH")
-        raise ToolError(f"{argv[0]}: not found; {hint}") from None
-    except OSError as error:
-        raise ToolError(f"{argv[0]}: cannot be run: {error.strerror}") from None
-
-
 class _Output:
     """What a program writes: stdout and stderr are kept, or lines of both are passed on."""
 
     def __init__(self, process: subprocess.Popen[bytes], take: Take | None) -> None:
-        self.pipes = selectors.PollSelector()
+        self._pipes = selectors.PollSelector()
         self.kept: list[bytearray] = []
         self._process, self._take = process, take
         self._limit = LARGEST_LOG if take else _LARGEST_OUTPUT
         self._size = 0
         for pipe in filter(None, (process.stdout, process.stderr)):
             self.kept.append(bytearray())
-            self.pipes.register(pipe, selectors.EVENT_READ, self.kept[-1])
+            self._pipes.register(pipe, selectors.EVENT_READ, self.kept[-1])
 
-    def read(self) -> None:
-        """Read once, or wait a moment if there is nothing; kill what writes without end."""
-        if not self.pipes.get_map():
+    def read(self, seconds: float) -> bool:
+        """Read what is there or comes in this time, and return whether there may be more.
+
+        A program that writes without end is killed.
+        """
+        ready = self._pipes.select(seconds) if self._pipes.get_map() else []
+        if not self._pipes.get_map():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_TICK)
-        for key, _ in self.pipes.select(_TICK) if self.pipes.get_map() else ():
+                self._process.wait(seconds)
+        for key, _ in ready:
             data = os.read(key.fd, 1 << 16)
             self._size += len(data)
             if not data:
-                self.pipes.unregister(key.fileobj)
+                self._pipes.unregister(key.fileobj)
             elif self._size <= self._limit:
                 key.data.extend(data)
             else:
                 _send(self._process, signal.SIGKILL)
         self._pass_on()
+        return bool(ready) and self._size <= self._limit
 
     def close(self, name: str) -> None:
         """Pass on or keep the end of the output."""
@@ -214,6 +209,7 @@ def kill_started(by: int | None = None) -> None:
 
 def _without_tokens(output: bytes) -> bytes:
     for name, value in os.environb.items():
-        if len(value) >= _SHORTEST_TOKEN and _TOKEN.search(name):
+        # A value of a few bytes, such as `true`, is a part of other words.
+        if len(value) > 7 and _TOKEN.search(name):  # noqa: PLR2004
             output = output.replace(value, b"***")
     return output

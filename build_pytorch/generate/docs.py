@@ -21,7 +21,10 @@ from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import Rule, companion_folder_of
 from build_pytorch.matrix.versions import order
 
-COUNTS: Final = f"{paths.README}#counts"
+README: Final = "README.md"
+SCHEMA: Final = "build_pytorch/matrix/matrix.schema.json"
+PAGE: Final = "docs/site/index.html"
+COUNTS: Final = f"{README}#counts"
 """The key of the text between the markers of the README."""
 _REGION: Final = re.compile(
     r"(?s)(<!-- begin generated: counts[^\n]*-->\n).*?(\n<!-- end generated: counts -->)"
@@ -42,21 +45,21 @@ def render(matrix: Matrix) -> dict[str, str]:
         ),
         "docs/reference/choosing.md": page("docs/choosing.md.j2", builds=_published()),
         "docs/reference/matrix.md": matrix_reference.page(matrix.root),
-        paths.SCHEMA: matrix_reference.schema(),
+        SCHEMA: matrix_reference.schema(),
         paths.RELEASE: release_nix(matrix, recipes.render(matrix)),
-        paths.PAGE: site_page.render(matrix),
+        PAGE: site_page.render(matrix),
         COUNTS: render_template(matrix.root, "docs/counts.md.j2", releases=releases),
     }
 
 
 def plan(matrix: Matrix, tree: Tree) -> list[Change]:
     """Plan every generated doc; missing ones are created, but for the README."""
-    is_clone, package = paths.is_clone(tree.root), tree.root / paths.SCHEMA.partition("/")[0]
+    is_clone, package = paths.is_clone(tree.root), tree.root / SCHEMA.partition("/")[0]
     texts, left_out = render(matrix), {COUNTS}
     if not is_clone:
-        left_out |= {"docs/reference/matrix.md", paths.SCHEMA}
+        left_out |= {"docs/reference/matrix.md", SCHEMA}
     if package.is_symlink() or not package.is_dir():  # not a clone's own package
-        left_out.add(paths.SCHEMA)
+        left_out.add(SCHEMA)
     changes = [plan_text(tree, path, it) for path, it in texts.items() if path not in left_out]
     changes += flox_environments.plan(matrix, tree)
     readme = _plan_readme(tree, texts[COUNTS])
@@ -67,7 +70,7 @@ def plan(matrix: Matrix, tree: Tree) -> list[Change]:
 
 def _plan_readme(tree: Tree, counts: str) -> Change:
     """Plan the README, of which only the text between the markers is ever written."""
-    path = paths.README
+    path = README
     try:
         old = tree.read(path)
     except OSError as error:

@@ -20,10 +20,8 @@ from build_pytorch.base import files, process
 from build_pytorch.base.console import shortened, waiting
 from build_pytorch.base.errors import ToolError
 from build_pytorch.nix import quoting
-from build_pytorch.nix.source_text import has_relative_path
 
 _FUNCTION: Final = Path(__file__).resolve().with_name("evaluate.nix")
-_PROGRAM: Final = "nix-instantiate"
 
 _MAXIMUM_HEAP: Final = "8G"
 """Memory that an offline evaluation may use; a recipe may build an endless list."""
@@ -83,11 +81,6 @@ class EvaluatedRecipe(msgspec.Struct):
     """The id of the variant that has the error: the recipe itself was not evaluated."""
 
 
-def is_installed() -> bool:
-    """Return whether `nix-instantiate` is on PATH."""
-    return process.which(_PROGRAM) is not None
-
-
 def evaluate(
     recipes: Sequence[Recipe], arguments: str, title: str, *, is_offline: bool = False
 ) -> dict[str, EvaluatedRecipe]:
@@ -126,8 +119,8 @@ def evaluate(
 
 def _run(arguments: str, title: str, *, is_offline: bool) -> process.ProcessResult:
     """Run evaluate.nix."""
-    argv = [_PROGRAM, "--eval", "--strict", "--json"]
-    env = None
+    argv = ["nix-instantiate", "--eval", "--strict", "--json"]
+    env = {}
     if is_offline:
         # The dummy store lets any user evaluate: store paths are computed and none is written.
         argv += ["--store", "dummy://"]
@@ -218,7 +211,7 @@ def shared_import(text: str, path: str = "", code: Callable[[str], str] = _code)
     expression = default[1] if default else ""
     if imported := re.fullmatch(r"import (\.[\w./-]+\.nix)", expression):
         expression = code(f"{Path(path).parent}/{imported[1]}")
-    return "" if has_relative_path(expression) else expression
+    return "" if quoting.has_relative_path(expression) else expression
 
 
 def message_of(stderr: str) -> str:

@@ -1,4 +1,4 @@
-"""Values as Nix source text, and hashes in its notations.
+"""Nix source text: values in it, its comments and paths, and hashes in its notations.
 
 Nix manual, "Language > Data Types > String" and "> Identifiers".
 """
@@ -6,6 +6,7 @@ Nix manual, "Language > Data Types > String" and "> Identifiers".
 from __future__ import annotations
 
 import base64
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -26,6 +27,19 @@ _BASE32: Final = "0123456789abcdfghijklmnpqrsvwxyz"
 """Without e, o, u and t; the last byte comes first (Nix source, libutil/hash.cc)."""
 
 _TO_PYTHON: Final = str.maketrans(_BASE32, "0123456789abcdefghijklmnopqrstuv")
+
+
+_TOKEN = re.compile(
+    r"""
+    # No token that begins fails to end: an unclosed one runs to the end of the text. So nothing is
+    # tried twice, without possessive quantifiers, which Python 3.11.0 to 3.11.4 get wrong
+    # (https://github.com/python/cpython/issues/106052).
+    (?P<comment>\#[^\n]*|/\*.*?(?:\*/|\Z))
+    |(?P<string>"(?:[^"\\]+|\\.)*(?:"|\\?\Z)
+      |''(?:[^']+|'''|''\$|''\\.|'(?!'))*(?:''|\Z))
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 
 
 def literal(value: Value) -> str:
@@ -89,3 +103,22 @@ def to_sri(text: str) -> str | None:
     else:
         return None
     return f"sha256-{base64.b64encode(raw).decode()}"
+
+
+def without_comments(text: str) -> str:
+    """Return Nix source text with its comments blanked; lines and columns do not change.
+
+    Strings are kept, so that a # inside a string does not begin a comment.
+    Source: Nix manual, "Language > Syntax": # to the end of the line, /* to */.
+    """
+
+    def blanked(token: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", " ", token[0]) if token["comment"] else token[0]
+
+    return _TOKEN.sub(blanked, text)
+
+
+@functools.cache
+def has_relative_path(text: str) -> bool:
+    """Return whether an expression has a path that begins with a dot."""
+    return re.search(r"(?<![\w.+/])\.{1,2}/", _TOKEN.sub("", text)) is not None

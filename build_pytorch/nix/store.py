@@ -21,8 +21,6 @@ NIX_BUILD: Final = "nix-build"
 NIX_INSTANTIATE: Final = "nix-instantiate"
 NIX_STORE: Final = "nix-store"
 
-_NIX_COMMAND: Final = (NIX, "--extra-experimental-features", "nix-command")
-
 
 def folder() -> Path:
     """Return the folder of the Nix store. Nix manual, "Common Environment Variables"."""
@@ -54,7 +52,8 @@ def settings() -> NixSettings:
     if not process.which(NIX):
         return NixSettings((this_system(),), None)
     # The name of `config show` before Nix 2.20, which newer ones know as well.
-    answer = process.output_of([*_NIX_COMMAND, "show-config", "--json"])
+    options = ("--extra-experimental-features", "nix-command", "show-config", "--json")
+    answer = process.output_of([NIX, *options])
     try:
         found = msgspec.json.decode(answer, type=dict[str, dict[str, Any]])
     except msgspec.DecodeError:
@@ -95,9 +94,7 @@ def requisites(output: str) -> list[str]:
 
 def sizes(paths: Sequence[str]) -> list[int]:
     """Return the size of each store path in bytes. Raises ToolError."""
-    return [
-        int(size) for size in process.output_of([NIX_STORE, "--query", "--size", *paths]).split()
-    ]
+    return list(map(int, process.output_of([NIX_STORE, "--query", "--size", *paths]).split()))
 
 
 class MissingPaths(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from build_pytorch.base import digest, files
 from build_pytorch.matrix.model import Package
 from build_pytorch.nix import derivations
-from build_pytorch.nix.source_text import without_comments
+from build_pytorch.nix.quoting import without_comments
 from build_pytorch.results import ledger
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.results.ledger import Event, TestKind, subject_of

@@ -29,6 +29,7 @@ _VERSION_FILE: Final = "version.txt"
 _TRITON_FILE: Final = ".ci/docker/ci_commit_pins/triton.txt"
 _SECONDS: Final = 300.0
 """Maximum for one answer."""
+_FIX: Final = "; check the network, and that it exists"
 
 
 class Commit(Struct, frozen=True):
@@ -54,7 +55,7 @@ def fetch_commit(
     with tempfile.TemporaryDirectory() as folder, waiting(f"asking {url}"):
 
         def ask(*argv: str) -> str:
-            return git.ask(url, *argv, folder=Path(folder), seconds=seconds)
+            return git.ask(url, *argv, folder=Path(folder), seconds=seconds, fix=_FIX)
 
         ask("init", "--quiet")
         ask("remote", "add", "origin", url)
@@ -77,7 +78,7 @@ def newest_version(repository: str) -> str:
     """Return the newest final version among the tags; "0" without one. Raises ToolError."""
     url = mirrored(f"{GITHUB}/{repository}")
     with waiting(f"asking {url}"):
-        refs = git.ask(url, "ls-remote", "--tags", url, seconds=_SECONDS)
+        refs = git.ask(url, "ls-remote", "--tags", url, seconds=_SECONDS, fix=_FIX)
     versions = re.findall(r"(?m)\trefs/tags/v([0-9]{1,4}(?:\.[0-9]{1,4}){1,2})$", refs)
     return max(versions, key=Version, default="0")
 

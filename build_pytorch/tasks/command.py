@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
 import itertools
 import os
 import signal
@@ -26,7 +27,6 @@ from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
     EXIT_FINDINGS,
     EXIT_OK,
-    EXIT_UNDECIDED,
     BuildPytorchError,
     NothingSelectedError,
 )
@@ -179,7 +179,7 @@ def exit_code_of(outcomes: Iterable[str]) -> int:
     found = set(outcomes)
     if "failed" in found:
         return EXIT_FINDINGS
-    return EXIT_OK if found == {"passed"} else EXIT_UNDECIDED
+    return EXIT_OK if found == {"passed"} else 3
 
 
 def project(*, is_for_any: bool = False) -> Path:
@@ -221,9 +221,7 @@ def guarded(run: Callable[[], int | None]) -> int:
             if handlers[number] is not signal.SIG_IGN:  # as for what a shell runs in the background
                 signal.signal(number, _raise_first)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # work goes on if nobody reads the output
-        from build_pytorch.base import console
-
-        console.prepare_streams()
+        _prepare_streams()
         return run() or EXIT_OK
     except BuildPytorchError as error:
         return _complain(str(error).split("\n"), EXIT_BAD_INPUT)
@@ -245,6 +243,15 @@ def guarded(run: Callable[[], int | None]) -> int:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def _prepare_streams() -> None:
+    """Make printing work in any encoding of the terminal, and without stdout or stderr (`>&-`)."""
+    for name in ("stdout", "stderr"):
+        if (stream := getattr(sys, name)) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _raise_first(ended_by: int, _frame: FrameType | None) -> None:

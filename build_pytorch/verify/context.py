@@ -11,7 +11,7 @@ from msgspec import Struct
 from build_pytorch.base import digest, files
 from build_pytorch.generate.text_plan import Tree
 from build_pytorch.matrix.model import Matrix, Package, Variant
-from build_pytorch.nix.source_text import without_comments
+from build_pytorch.nix.quoting import without_comments
 from build_pytorch.verify.check import Check
 
 Pages = Callable[[], Mapping[str, str]]

@@ -10,12 +10,11 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from build_pytorch.base import git
+from build_pytorch.base import git, process
 from build_pytorch.base.console import Screen, counted, grouped, shortened, some, visible
 from build_pytorch.base.errors import BuildPytorchError, MatrixError, ToolError
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package, Variant
-from build_pytorch.nix import evaluation
 from build_pytorch.verify import recipe_facts
 from build_pytorch.verify.context import Context
 from build_pytorch.verify.recipe_facts import Facts
@@ -71,7 +70,11 @@ def since(matrix: Matrix, ref: str, variants: Sequence[Variant]) -> Rebuilds:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
-            git.extract(matrix.root, ref, folder)
+            commit = git.run(matrix.root, "rev-list", "-1", "--end-of-options", ref, "--").strip()
+            git.run(matrix.root, "archive", f"--output={folder}/.archive.tar", commit)
+            process.output_of(
+                ["tar", "-xf", f"{folder}/.archive.tar", "--no-same-owner", "-C", name]
+            )
             old = matrix_reader.load(folder)
         except MatrixError as error:
             first = str(error).partition("\n")[0].removeprefix(f"{folder}/")
@@ -89,8 +92,6 @@ def compare(
     A selection has no removed packages. Raises ToolError if a recipe of either tree does not
     evaluate, or if Nix is missing.
     """
-    if not evaluation.is_installed():
-        raise ToolError("nix-instantiate not found; install Nix")
     names = {_name(package) for package in chosen}
     old, new = (_recipes(*tree, names) for tree in (before, after))
     changes = [

@@ -22,7 +22,7 @@ from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.known_hardware import version_for
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.tables import CUDA_PACKAGES, CUDA_PACKAGES_VARIABLE
-from build_pytorch.nix import evaluation, quoting
+from build_pytorch.nix import evaluation, quoting, store
 from build_pytorch.nix.evaluation import EvaluatedRecipe, Recipe
 from build_pytorch.verify import hooks
 from build_pytorch.verify.context import Context
@@ -72,7 +72,7 @@ def facts_of(context: Context) -> RecipeFacts:
     """
     if not context.present:
         return RecipeFacts(missing="no recipe to evaluate")
-    if not evaluation.is_installed():
+    if not process.which(store.NIX_INSTANTIATE):
         if context.pinned:
             raise ToolError("--pinned: nix-instantiate not found; install Nix")
         return RecipeFacts(missing="Nix is not installed (Debian: nix-bin)")

@@ -15,8 +15,7 @@ from conftest import PROJECT, WHOLE
 from page_browser import Opened, violations, widths_shown
 from playwright.sync_api import Browser, Page
 
-from build_pytorch.base import paths
-from build_pytorch.generate import site_page
+from build_pytorch.generate import docs, site_page
 from build_pytorch.matrix import known_hardware, matrix_reader
 
 MATRIX: Final = matrix_reader.parse(WHOLE)
@@ -134,7 +133,7 @@ def test_without_scripts_the_grids_are_there(browser: Browser, site: Path) -> No
 def test_the_picture_in_the_docs_is_small(browser: Browser) -> None:
     picture = PROJECT / "docs/images/page.png"
     if os.environ.get("WRITE_PICTURES"):
-        page = Opened(browser, PROJECT / paths.PAGE, viewport={"width": 1100, "height": 1000}).page
+        page = Opened(browser, PROJECT / docs.PAGE, viewport={"width": 1100, "height": 1000}).page
         choose(page, "8.9", "avx2", "580.65.06")
         page.select_option("#cpu", label=known_hardware.load().processor["zen4"].title)
         page.screenshot(path=picture)
