@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.results import evidence
@@ -27,30 +28,14 @@ class SampleFleet:
     def started(self, variant: Package, at: datetime, *, pid: int = 999999999) -> Event:
         self.count += 1
         attempt = f"20261120T120000.000-{pid}-{self.count}"
-        event = Event(
-            event="started",
-            **self.common(variant, at),
-            attempt=attempt,
-        )
+        event = Event(event="started", **self.common(variant, at), attempt=attempt)
         self.append(event)
         return event
 
     def ended(self, start: Event, outcome: Any, seconds: float, **fields: Any) -> Event:
         at = datetime.fromisoformat(start.at) + timedelta(seconds=seconds)
-        common: dict[str, Any] = {
-            "release": start.release,
-            "variant": start.variant,
-            "digest": start.digest,
-        }
-        event = Event(
-            event="ended",
-            at=at.isoformat(timespec="milliseconds"),
-            attempt=start.attempt,
-            outcome=outcome,
-            seconds=seconds,
-            **common,
-            **fields,
-        )
+        fields |= {"event": "ended", "at": at.isoformat(timespec="milliseconds")}
+        event = replace(start, outcome=outcome, seconds=seconds, **fields)
         self.append(event)
         return event
 
@@ -60,20 +45,15 @@ class SampleFleet:
         output.mkdir(parents=True)
         link = self.root / f"result-{variant.package}"
         link.symlink_to(output)
-        start = self.started(variant, LAST)
-        fields: dict[str, Any] = {"outputs": (str(output),)}
-        self.ended(start, "built", seconds, **fields)
+        self.ended(self.started(variant, LAST), "built", seconds, outputs=(str(output),))
         return str(output)
 
     def failed(self, variant: Package, log: str, *, cause: str = "", message: str = "") -> Event:
         start = self.started(variant, LAST)
-        self.log(variant, start, log)
-        return self.ended(start, "failed", 600.0, cause=cause, message=message)
-
-    def log(self, variant: Package, start: Event, text: str) -> None:
         path = self.root / f".build-pytorch/logs/{variant.package}/{start.attempt}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(log)
+        return self.ended(start, "failed", 600.0, cause=cause, message=message)
 
     def tested(self, variant: Package, output: str, **fields: Any) -> None:
         common = self.common(variant, LAST + timedelta(hours=3))

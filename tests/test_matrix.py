@@ -19,7 +19,7 @@ from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import matrix_reference
 from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.compatibility import missing_cpu_flags
-from build_pytorch.matrix.field_types import Trail, dotted, misfits
+from build_pytorch.matrix.field_types import Trail
 from build_pytorch.matrix.matrix_text import line_of
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import MatrixFile
@@ -358,24 +358,6 @@ def test_lists_that_multiply_to_millions_of_variants_are_refused_at_once() -> No
     many = ", ".join(['"sm110"'] * 10_000)
     first, *_ = refusal(edited(('gpu = ["sm110", "sm121"]', f"gpu = [{many}]"), text=ONE))
     assert "release: found 20040 variants; allowed: 10000 at most" in first
-
-
-class Part(msgspec.Struct, forbid_unknown_fields=True):
-    count: int
-    sizes: tuple[int, ...] | None = None
-
-
-class Parts(msgspec.Struct):
-    parts: tuple[Part, ...]
-
-
-def test_any_type_can_be_explained() -> None:
-    raw = {"parts": [{"count": 1, "sizes": [1, "2"]}, {"cout": 1}, {"count": None}]}
-    assert [(dotted(trail), text) for trail, text in misfits(raw, Parts)] == [
-        ("parts[0].sizes[1]", 'found "2"; allowed: integer'),
-        ("parts[1].cout", 'unknown key; allowed: count, sizes; did you mean "count"?'),
-        ("parts[2].count", "found null; allowed: integer"),
-    ]
 
 
 # --- what is no TOML, and lines ---

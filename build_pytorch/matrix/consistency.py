@@ -244,17 +244,16 @@ def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Row]:
 
 def _folders(spec: MatrixFile) -> Iterator[Fault]:
     """Folders are for recipes, and none is in another: Flox takes all files below a folder."""
-    own: list[tuple[Trail, str | None]] = []
-    copies: list[tuple[Trail, str | None]] = []
+    places: list[tuple[Trail, str]] = []
     for name, release in spec.releases.items():
         at: Trail = ("release", name)
-        own.append(((*at, "folder"), release.folder))
-        own += [((*at, "group", n, "folder"), it.folder) for n, it in enumerate(release.group)]
-        if release.cuda and release.cuda.packages_from:
-            place = (*at, "cuda", "packages_from", "folder")
-            copies.append((place, release.cuda.packages_from.folder))
-    places = [(place, folder) for place, folder in own + copies if folder]
-    places += [(place, companion_folder_of(folder)) for place, folder in own if folder]
+        groups = enumerate(release.group)
+        own = [((*at, "folder"), release.folder)]
+        own += [((*at, "group", n, "folder"), it.folder) for n, it in groups if it.folder]
+        places += own + [(place, companion_folder_of(folder)) for place, folder in own]
+        copies = release.cuda and release.cuda.packages_from
+        if copies and copies.folder:
+            places.append(((*at, "cuda", "packages_from", "folder"), copies.folder))
     for place, folder in places:
         parts = folder.split("/")
         is_file = folder.endswith((".toml", ".nix", ".py", ".md"))
