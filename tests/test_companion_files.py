@@ -24,7 +24,6 @@ from build_pytorch.matrix.model import Matrix
 from build_pytorch.smoke import smoke_tests
 
 LIBRARIES = {"torchvision": "_C.so", "torchaudio": "libtorchaudio.so"}
-TITLES = {"torchvision": "TorchVision", "torchaudio": "TorchAudio"}
 
 
 def test_every_known_companion_can_be_inspected_and_has_smoke_tests(matrix: Matrix) -> None:
@@ -33,38 +32,32 @@ def test_every_known_companion_can_be_inspected_and_has_smoke_tests(matrix: Matr
     assert names >= {package.name for package in matrix.companions}
 
 
-# --- device code ---
+# companion of a variant | objects in its library, without a word: no device code | findings
+CASES = """
+sm120-avx2+torchvision | 120             |
+sm120-avx2+torchvision | 90              | 1 of 1 objects for sm_90 (1)
+sm120-avx2+torchaudio  | 120 90          | 1 of 1 objects for sm_120 (1), sm_90 (1)
+sm120-avx2+torchaudio  | 120; 89         | 1 of 2 objects for sm_89 (1)
+# PyTorch adds it for files of its own, which no companion has.
+sm120-avx2+torchvision | 120 120f 121a   | 1 of 1 objects for sm_120 (1), sm_120f (1), sm_121a (1)
+sm120-avx2+torchvision |                 | no device code: this TorchVision is CPU-only
+sm120-avx2+torchaudio  |                 | no device code: this TorchAudio is CPU-only
+cpu-avx2+torchvision   | 120             | code for CUDA
+cpu-avx2+torchaudio    |                 |
+"""
 
 
 @needs_cuda
-@pytest.mark.parametrize("name", LIBRARIES)
-@pytest.mark.parametrize(
-    ("objects", "found"),
-    [
-        (["90"], "1 of 1 objects for sm_90 (1)"),
-        (["120"], ""),
-        (["120 90"], "1 of 1 objects for sm_120 (1), sm_90 (1)"),
-        (["120", "89"], "1 of 2 objects for sm_89 (1)"),
-        # PyTorch adds it for files of its own, which no companion has.
-        (["120 120f 121a"], "1 of 1 objects for sm_120 (1), sm_120f (1), sm_121a (1)"),
-    ],
-)
-def test_code_for_another_architecture_is_found(
-    tmp_path: Path, name: str, objects: list[str], found: str
-) -> None:
-    device_library(tmp_path, *objects, name=LIBRARIES[name])
-    part = looked("libraries", f"sm120-avx2+{name}", tmp_path)
-    assert part["state"] == ("failed" if found else "passed")
-    assert found in texts(part)
-    assert "PyTorch" not in str(part)
-
-
-@pytest.mark.parametrize("name", LIBRARIES)
-def test_a_library_without_device_code_is_reported_once(tmp_path: Path, name: str) -> None:
-    compile_library(tmp_path, name=LIBRARIES[name])
-    part = looked("libraries", f"sm120-avx2+{name}", tmp_path)
-    says = f"no device code: this {TITLES[name]} is CPU-only"
-    assert [(f["path"], f["found"]) for f in part["findings"]] == [(LIBRARIES[name], says)]
+@pytest.mark.parametrize("case", [line for line in CASES.splitlines() if "|" in line])
+def test_device_code_is_that_of_the_variant(tmp_path: Path, case: str) -> None:
+    name, objects, found = (cell.strip() for cell in case.split("|"))
+    library = LIBRARIES[name.partition("+")[2]]
+    if objects:
+        device_library(tmp_path, *objects.split(";"), name=library)
+    else:
+        compile_library(tmp_path, name=library)
+    part = looked("libraries", name, tmp_path)
+    assert (part["state"], texts(part)) == ("failed" if found else "passed", found)
 
 
 @needs_cuda
@@ -75,40 +68,26 @@ def test_versions_without_device_code_are_known(tmp_path: Path, version: str, st
     companion = structs.replace(vision.companion, version=version)
     package = structs.replace(vision, name="torchcodec", companion=companion)
     compile_library(tmp_path, name="libtorchcodec_core7.so")
-    part = looked("libraries", package, tmp_path)
-    assert part["state"] == state
-
-
-@needs_cuda
-def test_a_cpu_companion_has_no_device_code(tmp_path: Path) -> None:
-    device_library(tmp_path, "120", name="_C.so")
-    part = looked("libraries", "cpu-avx2+torchvision", tmp_path)
-    assert part["findings"][0]["expected"] == "none in a CPU-only TorchVision"
-
-
-def test_the_name_with_the_stable_abi_is_known(tmp_path: Path) -> None:
-    compile_library(tmp_path, name="libtorchaudio.abi3.so")
-    part = looked("libraries", "cpu-avx2+torchaudio", tmp_path)
-    assert part["state"] == "passed"
-
-
-# --- version and files ---
+    assert looked("libraries", package, tmp_path)["state"] == state
 
 
 @pytest.mark.parametrize(
     ("version", "state"),
     [("0.25.0", "passed"), ("0.25.0a0+cu130", "passed"), ("0.24.1", "failed"), ("", "skipped")],
 )
-@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [("torchvision", "_C.so"), ("torchaudio", "lib/libtorchaudio.abi3.so")],  # of the stable ABI
+)
 def test_the_version_is_the_one_of_the_matrix(
-    tmp_path: Path, name: str, version: str, state: str
+    tmp_path: Path, name: str, library: str, version: str, state: str
 ) -> None:
-    folder = tmp_path / "torchvision" if name == "torchvision" else tmp_path / "torchaudio/lib"
-    compile_library(folder, name=LIBRARIES[name])
+    path = tmp_path / name / library
+    compile_library(path.parent, name=path.name)
     version = version.replace("0.25.0", package_of(f"cpu-avx2+{name}").version)
     text = f"__version__ = '{version}'\ngit_version = 'x'\n" if version else ""
     (tmp_path / name / "version.py").write_text(text)
-    assert looked("config", f"cpu-avx2+{name}", folder)["state"] == state
+    assert looked("config", f"cpu-avx2+{name}", path.parent)["state"] == state
 
 
 def test_a_folder_without_the_library_is_refused(tmp_path: Path) -> None:
@@ -120,8 +99,7 @@ def test_a_folder_without_the_library_is_refused(tmp_path: Path) -> None:
 def test_all_parts_pass_for_the_files_of_a_companion(project: Project, tmp_path: Path) -> None:
     compile_library(tmp_path, name="_C.so")
     (tmp_path / "version.py").write_text("__version__ = '0.25.0'\n")
-    argv = ("cpu-avx2+torchvision", "--path", str(tmp_path))
-    done = project.run("invoke", "inspect", *argv)
+    done = project.run("invoke", "inspect", "cpu-avx2+torchvision", "--path", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "cpu-avx2+torchvision  passed" in done.stdout
     assert "  passed   libraries\n" in done.stdout
