@@ -247,7 +247,7 @@ def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(project: Project) -> No
     root = Path(os.fsdecode(bytes(project.root) + b"\xff"))
     project.own_program()
     project.root.rename(root)
-    done = Project(root).invoke_process("all", "--json")
+    done = Project(root).invoke_process("all")
     assert done.returncode == 0, done.stderr
 
 

@@ -392,11 +392,11 @@ RAW = HOSTILE.encode() + b"\xff\x9b2J"
 
 COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "phase1": [()],
-    "phase2": [("--verbose",), ("--check", "--json")],
+    "phase2": [("--verbose",)],
     "phase3": [()],
     "phase4": [()],
     "phase5": [()],
-    "all": [("--check", "--verbose"), ("--json",)],
+    "all": [("--check", "--verbose")],
     "verify": [(), ("--json",), ("--explain", f"x{HOSTILE[1:]}".replace("\0", ""))],
     "prefetch": [("--from-log", "hostile.log"), ("--check",)],
     "init": [("new",), ("lib",)],

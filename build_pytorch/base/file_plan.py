@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path, PurePath
 from typing import Final
@@ -109,11 +109,6 @@ def print_plan(
         if change.action is not Action.UNCHANGED
     ]
     screen.plan(rows, _COLOURS, verbose=verbose, alone={Action.DELETE, Action.REFUSED})
-    parts = ", ".join(f"{number} {action}" for action, number in totals(changes).items())
-    screen.line(f"Total: {parts or 'nothing to do'}{suffix}")
-
-
-def totals(changes: Iterable[Change]) -> dict[str, int]:
-    """Return the number of changes of each action that occurs."""
     counts = Counter(change.action for change in changes)
-    return {action.value: counts[action] for action in Action if action in counts}
+    parts = ", ".join(f"{counts[action]} {action}" for action in Action if action in counts)
+    screen.line(f"Total: {parts or 'nothing to do'}{suffix}")

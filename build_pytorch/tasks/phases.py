@@ -26,17 +26,10 @@ def _phases(name: str, numbers: Sequence[int], summary: str) -> Callable[..., An
         check: bool = False,
         force: bool = False,
         verbose: bool = False,
-        json: bool = False,
     ) -> int:
-        return run(
-            numbers,
-            dry_run=dry_run,
-            check=check,
-            force=force,
-            verbose=verbose,
-            json=json,
-            verify=name == "all",
-        )
+        is_all = name == "all"
+        options = {"dry_run": dry_run, "check": check, "force": force, "verbose": verbose}
+        return run(numbers, verify=is_all, moved=None, **options)
 
     phase.__doc__ = summary
     task: Callable[..., Any] = command(name=name)(phase)
@@ -58,7 +51,6 @@ def run(
     check: bool = False,
     force: bool = False,
     verbose: bool = False,
-    json: bool = False,
     verify: bool = False,
     moved: tuple[Matrix, Matrix] | None = None,
 ) -> int:
@@ -68,9 +60,9 @@ def run(
     Returns the exit code. Raises BuildPytorchError for what stops a run altogether.
     """
     from build_pytorch.base import file_plan, paths
-    from build_pytorch.base.console import Screen, print_json
+    from build_pytorch.base.console import Screen
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
-    from build_pytorch.base.file_plan import Action, totals
+    from build_pytorch.base.file_plan import Action
     from build_pytorch.generate.phase_plan import plan
     from build_pytorch.generate.text_plan import Tree
     from build_pytorch.matrix import matrix_text
@@ -83,8 +75,7 @@ def run(
     tree = Tree(root, force=force)
     phases = [phase for phase in Phase if phase.number in numbers]
     pages = reference_pages() if Phase.DOCS in phases else {}
-    plans = {phase: plan(phase, matrix, tree, pages) for phase in phases}
-    changes = [change for planned in plans.values() for change in planned]
+    changes = [change for phase in phases for change in plan(phase, matrix, tree, pages)]
     if moved:
         changes.insert(0, matrix_text.change(root / paths.MATRIX, old.text, matrix.text))
     refused = [change for change in changes if change.action is Action.REFUSED]
@@ -95,31 +86,14 @@ def run(
     is_pending = is_read_only and has_changes
     code = EXIT_FINDINGS if refused or (is_pending and check) else EXIT_OK
     screen = Screen(sys.stdout)
-    if not json:
-        for change in refused[: None if verbose else _MOST_DIFFS]:
-            screen.diff(change.diff())
-        suffix = " (nothing written)" if is_read_only else ""
-        file_plan.print_plan(screen, changes, verbose=verbose, suffix=suffix)
-        if verify and is_pending:
-            screen.line("Verification not run: the files above are not written yet.")
-    result = None
-    if verify and not is_pending:
+    for change in refused[: None if verbose else _MOST_DIFFS]:
+        screen.diff(change.diff())
+    suffix = " (nothing written)" if is_read_only else ""
+    file_plan.print_plan(screen, changes, verbose=verbose, suffix=suffix)
+    if verify and is_pending:
+        screen.line("Verification not run: the files above are not written yet.")
+    elif verify:
         result = verification.verify(matrix, root, pages=reference_pages)
-    code = max(code, result.exit_code) if result else code
-    if result and not json:
         reports.show(result, screen, verbose=verbose)
-    if json:
-        keys = ("path", "action", "reason")
-        rows = {
-            phase.number: [{key: getattr(change, key) for key in keys} for change in planned]
-            for phase, planned in plans.items()
-        }
-        document = {
-            "written": not is_read_only,
-            "phases": [{"phase": number, "changes": row} for number, row in rows.items()],
-            "totals": totals(changes),
-            "verification": result,
-            "exit_code": code,
-        }
-        print_json(document, sys.stdout)
+        code = max(code, result.exit_code)
     return code
