@@ -2,7 +2,7 @@
 
 Blocks of a page: a `diff` is applied; a command of `console` prints what follows it; a command of
 `sh` succeeds, or ENDS says how it ends, or NOT_RUN why no test runs it. Builds take the model of
-nixpkgs, and GitHub's API, downloads and Flox are stand-ins; the pages say so. After a change of a
+nixpkgs, and GitHub, downloads and Flox are stand-ins; the pages say so. After a change of a
 message run
 
     WRITE_DOCS=1 python -m pytest tests/test_doc_examples.py
@@ -26,8 +26,7 @@ import pytest
 from conftest import PROJECT, needs_nix
 from smoke_reports import raw
 from test_github import NEW_PIN, stand_in
-from test_pin_facts import offer
-from test_prefetch import OTHER, tool
+from test_prefetch import OTHER, offer, tool
 from test_publish import FLOX
 from world import Site, World, prepared_project
 
