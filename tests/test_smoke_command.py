@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from built_files import small_project
-from conftest import Project, needs_nix, unfolded
-from smoke_reports import Raw, own_store, remember, result_in_store, right, variant
+from conftest import Project, unfolded
+from smoke_reports import Raw, remember, result_in_store, right, variant
 
 from build_pytorch.base.console import WIDTH
 from build_pytorch.base.errors import BuildPytorchError, ToolError
@@ -175,44 +175,6 @@ def test_variants_that_were_not_built_are_not_run_with_the_command_that_builds_t
 
 # --- the Python of a built variant ---
 
-BUILT = """
-{ python }:
-let
-  make = name: outputs: script: derivation {
-    inherit name outputs;
-    system = builtins.currentSystem;
-    builder = "/bin/sh";
-    args = [ "-ec" "export PATH=/usr/bin:/bin; ${script}" ];
-  };
-  site = "lib/python3.13/site-packages";
-  interpreter = make "python3-3.13.9" [ "out" ] ''
-    mkdir -p $out/bin $out/${site}
-    cp ${python} $out/bin/python3.13
-    chmod +x $out/bin/python3.13
-  '';
-  other = make "python3-3.12.9" [ "out" ] ''
-    mkdir -p $out/bin
-    echo 'exit 9' > $out/bin/python3.12
-  '';
-  # A package that depends on another: what nixpkgs writes for propagatedBuildInputs.
-  package = name: inputs: make "python3.13-${name}-1.0" [ "out" ] ''
-    mkdir -p $out/${site}/${name} $out/nix-support
-    touch $out/${site}/${name}/__init__.py
-    echo "${toString inputs}" > $out/nix-support/propagated-build-inputs
-  '';
-  mpmath = package "mpmath" [ interpreter ];
-  sympy = package "sympy" [ mpmath interpreter ];
-in
-# As torch is: the list is in `dev`, and the programs in `out` name what they need.
-make "python3.13-pytorch210-2.10.0" [ "out" "dev" ] ''
-  mkdir -p $out/${site}/torch $out/bin $dev/nix-support
-  touch $out/${site}/torch/__init__.py
-  echo "${sympy} ${interpreter}" > $dev/nix-support/propagated-build-inputs
-  echo "#!${interpreter}/bin/python3.13" > $out/bin/torchrun
-  echo "# ${sympy}/${site} ${mpmath}/${site} ${other}" >> $out/bin/torchrun
-''
-"""
-
 # What stands in for the built Python: it finds torch as a real one would, through PYTHONPATH,
 # and prints a report with the place of torch as it is.
 PYTHON = """
@@ -225,28 +187,38 @@ print(json.dumps(document))
 """
 
 
-@needs_nix
 @needs_avx2
 def test_the_python_of_a_result_is_found_through_its_closure_and_imports_it(
     project: Project, tmp_path: Path, matrix: Matrix
 ) -> None:
-    env = {**own_store(tmp_path), "REPORT": str(tmp_path / "report.json")}
-    Path(env["REPORT"]).write_text(json.dumps(right(variant(matrix, ID))))
-    (tmp_path / "built.nix").write_text(BUILT)
-    argv = ["nix-build", str(tmp_path / "built.nix"), "-o", LINK, "--arg", "python"]
-    argv += [str(stand_in(tmp_path / "python", PYTHON))]
-    whole = {**os.environ, **env}
-    subprocess.run(argv, cwd=project.root, env=whole, capture_output=True, check=True)
+    """As of torch, whose list of what it needs is in its output `dev`: Nix knows the closure."""
+    env, output, python = result_in_store(tmp_path, project)
+    (output / "nix-support/propagated-build-inputs").unlink()
+    store = output.parent
+    needed = [store / f"{name * 32}-python3.13-{name}" for name in ("sympy", "mpmath")]
+    modules = [
+        path / "lib/python3.13/site-packages" / name
+        for path, name in zip([output, *needed], ("torch", "sympy", "mpmath"), strict=True)
+    ]
+    other = store / f"{'c' * 32}-python3-3.12.9/bin/python3.12"
+    for path in (*modules, other.parent, tmp_path / "bin"):
+        path.mkdir(parents=True)
+    for path in modules:
+        (path / "__init__.py").touch()
+    stand_in(other, "sys.exit(9)")
+    stand_in(python, PYTHON)
+    closure = [*needed, other.parents[1], python.parents[1], output]
+    stand_in(tmp_path / "bin/nix-store", f"print({chr(10).join(map(str, closure))!r})")
+    (tmp_path / "report.json").write_text(json.dumps(right(variant(matrix, ID))))
+    env |= {"PATH": f"{tmp_path}/bin:{env['PATH']}", "REPORT": str(tmp_path / "report.json")}
     done = smoke(project, ID, "--json", **env)
     assert done.returncode == 0, done.stdout + done.stderr
     (found,) = json.loads(done.stdout)["variants"]
-    assert found["outcome"] == "passed"
-    assert found["output"] == str((project.root / LINK).resolve())
-    assert re.fullmatch(r".*/nix/store/\w+-python3-3\.13\.9/bin/python3\.13", found["python"])
-    names = [path.split("/")[-4].partition("-")[2] for path in found["script"]["search"]]
-    # Its own modules a Python finds by itself.
-    assert names[0] == "python3.13-pytorch210-2.10.0"
-    assert set(names[1:]) == {"python3.13-sympy-1.0", "python3.13-mpmath-1.0"}
+    assert (found["outcome"], found["output"]) == ("passed", str(output))
+    assert found["python"] == str(python)
+    search = found["script"]["search"]
+    assert search[0] == str(modules[0].parent)  # its own modules a Python finds by itself
+    assert set(search) == {str(path.parent) for path in modules}
     assert found["recorded"] is False
     assert "the ledger has no recipe for this result" in done.stderr
     assert f"run `invoke build {ID}`, which records" in done.stderr
