@@ -301,6 +301,8 @@ haswell | 6.1         | 535.183.01 |      | the last official one for this GPU
 zen4    | 8.9         | 550.163.01 |      | the newest for this driver
 zen4    | 6.1, 8.6    | 580.95.05  |      | code for 6.1 and 8.6; the last official one for all
 haswell | 3.5, 8.6    | 470.256.02 |      | code for 8.6; not for GPU 0
+zen4    | 13.0        | 595.45.04  |      | PTX, which the driver compiles at the first start
+zen4    | 8.9, 10.3   | 595.45.04  |      | code for 8.9 and 10.3
 grace   | 11.0        |            |      | needs a JetPack with CUDA 13.2
 haswell | 3.7         | 470.256.02 |      | unconfirmed
 m2      |             |            |      | uses the GPU through Metal (MPS)
@@ -316,6 +318,7 @@ zen4    | 12.0        | 550.54.15  |      | driver 580.65.06 or newer runs
 zen4    | 8.6         | 531.79     | 12.1 WSL | a driver of Windows for CUDA 13 runs
 altra   | 8.7         | 540.4.0    | 12.6 | a JetPack with CUDA 13.4 runs `docker run
 haswell | 6.1         | 535.183.01 |      |
+zen4    | 9.0         | 580.95.05  |      |
 haswell | 3.5         | 470.256.02 |      |
 zen4    | 8.6         |            |      |
 """.strip().splitlines()
