@@ -34,6 +34,7 @@ from build_pytorch.sources.fetchers import (
     sources,
 )
 from build_pytorch.sources.release_move import Move
+from build_pytorch.verify import verification
 from build_pytorch.verify.recipe_facts import MODEL
 
 TEXT = ONE
@@ -386,16 +387,13 @@ def test_an_empty_hash_in_a_recipe_is_an_error_if_the_matrix_has_one(project: Pr
     assert project.invoke("verify", "--only", "eval-source").returncode == 1
 
 
-def test_a_hash_that_did_not_follow_its_rev_fails_verification(project: Project) -> None:
-    project.edit("matrix.toml", 'version = "2.10.0"', 'version = "2.10.1"')
-    project.edit("matrix.toml", 'rev = "v2.10.0"', 'rev = "v2.10.1"')
-    done = project.invoke("verify", "--only", "stale-hash", "--json")
-    assert done.returncode == 1
-    (stale,) = json.loads(done.stdout)["findings"]
-    assert stale["found"] == "release.cuda13_0.torch: the hash of v2.10.0"
-    assert stale["expected"] == "the hash of v2.10.1"
-    lines = (project.root / "matrix.toml").read_text().splitlines()
-    assert lines[stale["line"] - 1] == "[release.cuda13_0.torch]"
+def test_a_hash_that_did_not_follow_its_rev_fails_verification(tmp_path: Path) -> None:
+    text = TEXT.replace('version = "2.10.0"', 'version = "2.10.1"', 1)
+    matrix = matrix_reader.parse(text.replace('rev = "v2.10.0"', 'rev = "v2.10.1"', 1))
+    (stale,) = verification.verify(matrix, tmp_path, only=["stale-hash"]).findings
+    assert stale.found == "release.cuda13_0.torch: the hash of v2.10.0"
+    assert stale.expected == "the hash of v2.10.1"
+    assert text.splitlines()[(stale.line or 0) - 1] == "[release.cuda13_0.torch]"
 
 
 # --- what a pin contains ---
@@ -488,13 +486,11 @@ def test_prefetch_writes_what_a_pin_contains(nixpkgs: Path, project: Project) ->
 def test_what_cannot_be_learned_changes_nothing(project: Project) -> None:
     """The hash comes from a stand-in for a download, and there is no Nix for the evaluation."""
     matrix = project.root / paths.MATRIX
-    text = TEXT.replace(f'rev = "{PIN}"', f'rev = "{NEW_PIN}"')
-    matrix.write_text(text)
+    matrix.write_text(text := TEXT.replace(f'rev = "{PIN}"', f'rev = "{NEW_PIN}"'))
     tools = tool(project, "nix-prefetch-url", f"echo {OTHER}")["PATH"].partition(":")[0]
     refused = project.run("invoke", "prefetch", "--only", "nixpkgs", env={"PATH": tools})
-    assert refused.returncode == 2
+    assert (refused.returncode, matrix.read_text()) == (2, text)
     assert "nix-instantiate: not found; install Nix" in error_line(refused)
-    assert matrix.read_text() == text
 
 
 def test_what_a_pin_contains_is_required() -> None:

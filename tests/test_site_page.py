@@ -78,9 +78,9 @@ def problems(choice: Choice, marked: str, cards: list[list[str]]) -> list[str]:
         "order": [card[0] for card in cards][: len(now)] == ["now", "or", "or"][: len(now)],
         "build": (name, command) == (build.variant if build.has_reason else "", wanted),
         "reason": not others and said == build.says,
-        "unused": bool(choice.unused) == any(card[1] == "GPU" for card in cards),
+        "unused": bool(choice.unused) == any(card[:2] == ["note", "GPU"] for card in cards),
         "driver": [choice.update] * bool(choice.update)
-        == [card[3] for card in cards if card[1] == "Driver"],
+        == [card[3] for card in cards if card[:2] == ["note", "Driver"]],
     }
     return [name for name, is_right in checks.items() if not is_right]
 
@@ -115,6 +115,12 @@ def test_each_answer_is_the_one_of_recommend(text: str) -> None:
             found[name] = problems(choose(matrix, machine), *cards_at(facts_of(page), place))
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
     assert len(found) > 200
+
+
+def test_a_machine_that_nobody_has_is_a_note() -> None:
+    says = ["note", "No such machine", "", "12.1 is known on aarch64-linux only"]
+    answers = [cards_at(facts_of(PAGE), ("12.1", "avx2", driver)) for driver in (0, 8)]
+    assert answers == [("", [says])] * 2
 
 
 def test_each_cell_has_a_state_that_the_matrix_yields() -> None:
