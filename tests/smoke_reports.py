@@ -39,7 +39,7 @@ def today(document: Raw) -> Raw:
     """The same report by the script as it is: it declares the script's tests, and all passed."""
     declared = script.declarations(document["companions"])
     results = [{"outcome": "passed", "message": "", "name": test["name"]} for test in declared]
-    return {**document, "schema": script.SCHEMA, "declared": declared, "tests": results}
+    return {**document, "schema": 2, "declared": declared, "tests": results}
 
 
 def right(

@@ -34,7 +34,6 @@ from types import SimpleNamespace
 from typing import Any
 
 Facts = dict[str, Any]
-SCHEMA = 2
 FORK = multiprocessing.get_context("fork")
 _HERE = Path(__file__).resolve().parent
 
@@ -188,7 +187,7 @@ def report(capability: str, limit: float, companions: Collection[str]) -> Facts:
     driver = torch_facts.text_of("/proc/driver/nvidia/version")
     version = re.search(r"\s(\d{3,}\.\d+(?:\.\d+)?)\s", driver)
     return {
-        "schema": SCHEMA,
+        "schema": 2,
         "python": {"version": platform.python_version()},
         "driver": {"version": version[1] if version else None},
         "torch": facts if torch else {"import_error": facts["error"]},
