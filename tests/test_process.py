@@ -104,15 +104,19 @@ def test_a_program_that_writes_without_end_is_stopped(script: str) -> None:
     ("script", "ended"),
     [
         ("echo one; echo two >&2; printf three; exit 7", (7, [b"one", b"two", b"three"])),
-        ("echo x; exec >&- 2>&-; sleep 0.2; exit 3", (3, [b"x"])),
         ("echo; echo", (0, [b"", b""])),
     ],
 )
 def test_lines_of_both_outputs_arrive_in_order_with_the_exit_code(
     script: str, ended: tuple[int, list[bytes]]
 ) -> None:
-    """A program that closes its output is waited for."""
     assert streamed("sh", "-c", script) == ended
+
+
+def test_a_program_that_closes_its_output_is_waited_for_without_work() -> None:
+    start = time.process_time()
+    assert streamed("sh", "-c", "echo x; exec >&- 2>&-; sleep 1; exit 3") == (3, [b"x"])
+    assert time.process_time() - start < 0.5
 
 
 def test_an_output_without_line_breaks_is_passed_on_in_parts() -> None:

@@ -1,4 +1,4 @@
-"""Paths of a checkout, and the program that runs commands in it."""
+"""Paths of a checkout."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ PROJECT: Final = _PACKAGE.parent  #: the clone of this package: the root of its 
 _IN_WHEEL: Final = _PACKAGE / "shipped"
 SHIPPED: Final = _IN_WHEEL if _IN_WHEEL.is_dir() else PROJECT
 """Matrix, templates and Nix files for a project that has none of its own: see pyproject.toml."""
-
-SCRIPT: Final = "build-pytorch"
-"""The console script of the package: the same commands for projects that are no clone of it."""
 
 MATRIX: Final = "matrix.toml"
 TEMPLATES: Final = "templates"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from invoke.context import Context
 
-from build_pytorch.tasks.command import command
+from build_pytorch.tasks.command import SCRIPT, command
 
 
 @command
@@ -37,7 +37,7 @@ def init(c: Context, directory: str) -> None:
     screen = Screen(sys.stdout)
     file_plan.print_plan(screen, changes)
     where = "" if folder == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    screen.line(f"Next: {where}git init -q && {paths.SCRIPT} all && git add .")
+    screen.line(f"Next: {where}git init -q && {SCRIPT} all && git add .")
 
 
 def _is_free(path: Path) -> bool:

@@ -8,9 +8,9 @@ from importlib import metadata
 from invoke.collection import Collection
 from invoke.program import Program
 
-from build_pytorch.base import paths
 from build_pytorch.tasks.build import build
 from build_pytorch.tasks.bump import bump
+from build_pytorch.tasks.command import SCRIPT
 from build_pytorch.tasks.compare import compare
 from build_pytorch.tasks.diagnose import diagnose
 from build_pytorch.tasks.init import init
@@ -30,8 +30,8 @@ from build_pytorch.tasks.verify import verify
 def program() -> Program:
     """Return the installed program: the same tasks in any folder with a matrix.toml."""
     return Program(
-        name=paths.SCRIPT,
-        binary=paths.SCRIPT,
+        name=SCRIPT,
+        binary=SCRIPT,
         namespace=Collection.from_module(sys.modules[__name__]),
         version=metadata.version("build-pytorch"),
     )
