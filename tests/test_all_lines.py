@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROJECT, needs_nix
+from conftest import PROJECT, needs_nix, write_recipes
 
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.nix.evaluation import shared_import
+from build_pytorch.matrix.tables import Release
 from build_pytorch.verify import verification
 
 pytestmark = pytest.mark.slow
@@ -44,12 +44,7 @@ def lines() -> Matrix:
 def tree(lines: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all recipes."""
     root = tmp_path_factory.mktemp("lines")
-    texts = recipes.render(lines)
-    texts["release.nix"] = recipes.release_nix(lines, texts)
-    for path, text in texts.items():
-        file = root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+    (root / "release.nix").write_text(recipes.release_nix(lines, write_recipes(root, lines)))
     return root
 
 
@@ -57,27 +52,21 @@ def of_line(lines: Matrix, line: str, kind: str = "gpu") -> list[Variant]:
     return [v for v in lines.of_release(line.lower()) if v.kind == kind]
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_a_line_has_its_pin_versions_and_source(lines: Matrix, line: str) -> None:
-    fact, release = LINES[line], lines.releases[line.lower()]
-    pin = lines.pins[release.nixpkgs.pin]
-    assert release.cuda
-    assert (release.torch.version, release.python.version, release.cuda.version, pin.rev) == (
-        fact["torch"],
-        fact["python"],
-        fact["cuda"],
-        FACTS["pins"][fact["pin"]]["rev"],
-    )
-    assert release.cuda.package_set == fact["set"]
+def has_versions(lines: Matrix, release: Release, fact: dict[str, Any]) -> None:
+    """A release has the versions, the pin and the source of a fact."""
+    assert (release.torch.version, release.python.version) == (fact["torch"], fact["python"])
+    assert lines.pins[release.nixpkgs.pin].rev == FACTS["pins"][fact["pin"]]["rev"]
     assert release.torch.is_of_pin == (fact["source"] == "native")
-    if fact["source"] == "override":
-        for name, value in FACTS["source"].items():
-            assert getattr(release.torch, name) == value
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_line_has_its_variants_with_their_names(lines: Matrix, line: str) -> None:
-    fact = LINES[line]
+def test_a_line_has_its_versions_and_variants(lines: Matrix, line: str) -> None:
+    fact, release = LINES[line], lines.releases[line.lower()]
+    has_versions(lines, release, fact)
+    assert release.cuda
+    assert (release.cuda.version, release.cuda.package_set) == (fact["cuda"], fact["set"])
+    if fact["source"] == "override":
+        assert {name: getattr(release.torch, name) for name in FACTS["source"]} == FACTS["source"]
     python, cuda = fact["python"].replace(".", ""), fact["cuda"].replace(".", "_")
     wanted = {
         f"pytorch-python{python}-cuda{cuda}-{gpu}-{isa}"
@@ -105,9 +94,7 @@ def test_a_cpu_set_has_its_variants(lines: Matrix, name: str) -> None:
     isas = set(FACTS["isas"]) - ({"avx"} if not fact["avx"] else set())
     assert {variant.cpu_key for variant in own} == isas
     assert len(own) == fact["variants"]
-    assert (release.torch.version, release.python.version) == (fact["torch"], fact["python"])
-    assert lines.pins[release.nixpkgs.pin].rev == FACTS["pins"][fact["pin"]]["rev"]
-    assert release.torch.is_of_pin == (fact["source"] == "native")
+    has_versions(lines, release, fact)
     python = fact["python"].replace(".", "")
     assert {v.package for v in own} == {f"pytorch-python{python}-cpu-{isa}" for isa in isas}
     (mps,) = of_line(lines, fact["beside"], "mps")
@@ -120,10 +107,6 @@ def test_the_lines_have_959_recipes_for_linux_and_8_for_macos(lines: Matrix) -> 
     assert counts["gpu"] + counts["cpu-only"] == 959
 
 
-def deviating(lines: Matrix, what: str) -> int:
-    return sum(len(of_line(lines, line)) for line in DEVIATIONS[what])
-
-
 def test_rules_apply_as_often_as_they_were_found(lines: Matrix) -> None:
     """Beside the lines in which the recipes written by hand were wrong."""
     linux = [variant for variant in lines.variants if variant.kind != "mps"]
@@ -131,22 +114,17 @@ def test_rules_apply_as_often_as_they_were_found(lines: Matrix) -> None:
     counts = FACTS["counts"]
     assert sum(e.environment.get("USE_CUDNN") == "0" for e in effects) == counts["USE_CUDNN=0"]
     assert sum(bool(e.patches) for e in effects) == counts["MAGMA patch"]
-    for fix, name in (
-        ("cccl-shim", "CCCL shim"),
-        ("find-cuda-toolkit-stub", "FindCUDAToolkit stub"),
-    ):
-        found = sum(fix in each.fixes for each in effects)
-        assert found == counts[name] + deviating(lines, name)
-    avx = [variant for variant in linux if variant.cpu_key == "avx"]
-    assert len(avx) == counts["avx"]
-    for variant in avx:
-        environment = dict(variant.effects.environment)
-        environment.pop("USE_CUDNN", None)
-        environment.pop("NVCC_APPEND_FLAGS", None)
-        assert environment == FACTS["avx_environment"]
-        assert list(variant.effects.cmake_flags) == FACTS["avx_cmake_flags"]
-    others = [variant for variant in linux if variant.cpu_key != "avx"]
-    assert not any(v.effects.cmake_flags or "USE_FBGEMM" in v.effects.environment for v in others)
+    fixes = {"cccl-shim": "CCCL shim", "find-cuda-toolkit-stub": "FindCUDAToolkit stub"}
+    for fix, name in fixes.items():
+        deviating = sum(len(of_line(lines, line)) for line in DEVIATIONS[name])
+        assert sum(fix in each.fixes for each in effects) == counts[name] + deviating
+    assert sum(variant.cpu_key == "avx" for variant in linux) == counts["avx"]
+    for variant in linux:
+        of_avx = variant.effects.environment.keys() - {"USE_CUDNN", "NVCC_APPEND_FLAGS"}
+        own = {name: variant.effects.environment[name] for name in of_avx}
+        is_avx = variant.cpu_key == "avx"
+        assert own == (FACTS["avx_environment"] if is_avx else {})
+        assert [*variant.effects.cmake_flags] == (FACTS["avx_cmake_flags"] if is_avx else [])
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -156,22 +134,25 @@ def test_recipes_say_what_the_facts_say(lines: Matrix, tree: Path, line: str) ->
     for variant in of_line(lines, line):
         assert variant.gpu
         text = (tree / variant.path).read_text()
-        assert f"archive/{FACTS['pins'][fact['pin']]['rev']}.tar.gz" in text
         assert re.search(rf"cudaPackages = final\.{fact['set']}[;.]", text)
-        assert "cudaSupport = true;\n  gpuTargets = [ gpuArchSM ];" in text
-        assert f'gpuArchSM = "{variant.gpu.capability}";' in text
-        assert (FACTS["magma_patch"]["hash"] in text) == fact["magma_patch"]
-        assert (source["hash"] in text) == (fact["source"] == "override")
-        assert ("patches = [];" in text) == (fact["source"] == "override")
-        assert ("PYTORCH_BUILD_VERSION" in text) == (fact["source"] == "override")
-        # Instead of allowBroken for every package, torch alone is forgiven one reason.
-        assert "allowBroken" not in text
-        assert 'brokenConditions [ "Unsupported CUDA version" ]' in text
-        assert ("cccl-compat" in text) == (line in LATE_CCCL)
         own_source = fact["source"] == "override"
-        assert bool(re.search(r"cat > \S*FindCUDAToolkit", text)) == own_source
-        assert ("CUPTI_LIBRARY_DIR" in text) == own_source
-        assert ("cmake/Codegen.cmake" in text) == (variant.gpu_key in {"sm103", "sm121"})
+        has = {
+            f"archive/{FACTS['pins'][fact['pin']]['rev']}.tar.gz": True,
+            "cudaSupport = true;\n  gpuTargets = [ gpuArchSM ];": True,
+            f'gpuArchSM = "{variant.gpu.capability}";': True,
+            FACTS["magma_patch"]["hash"]: fact["magma_patch"],
+            source["hash"]: own_source,
+            "patches = [];": own_source,
+            "PYTORCH_BUILD_VERSION": own_source,
+            # Instead of allowBroken for every package, torch alone is forgiven one reason.
+            "allowBroken": False,
+            'brokenConditions [ "Unsupported CUDA version" ]': True,
+            "cccl-compat": line in LATE_CCCL,
+            "cat > cmake/Modules/FindCUDAToolkit": own_source,
+            "CUPTI_LIBRARY_DIR": own_source,
+            "cmake/Codegen.cmake": variant.gpu_key in {"sm103", "sm121"},
+        }
+        assert {piece: piece in text for piece in has} == has
 
 
 @needs_nix
@@ -181,22 +162,3 @@ def test_all_pass_text_syntax_and_evaluation(lines: Matrix, tree: Path) -> None:
     assert [(f.path, f.check, f.found) for f in result.findings][:5] == []
     assert {o.id for o in result.checks if o.state != "passed"} == set()
     assert "967 of 967 recipes" in result.summary
-
-
-def test_nixpkgs_is_imported_once_for_each_pin_system_config_and_overlays(
-    lines: Matrix, tree: Path
-) -> None:
-    imports = {shared_import((tree / variant.path).read_text()) for variant in lines.variants}
-    distinct = {
-        (
-            variant.pin.rev,
-            variant.cpu.platform,
-            variant.config,
-            variant.cuda and variant.cuda.package_set,
-            variant.release.torch.is_of_pin or (variant.python_set, variant.release.torch),
-            variant.effects.patches,
-            "own-libraries" in variant.effects.fixes and variant.gpu_key,
-        )
-        for variant in lines.variants
-    }
-    assert len(imports) == len(distinct)

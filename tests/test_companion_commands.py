@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,11 +25,11 @@ ID = "cpu-avx2+torchvision"
 TORCH, VISION, AUDIO = (f"{n}-python313-cpu-avx2" for n in ("pytorch", "torchvision", "torchaudio"))
 
 
-def companion(matrix: Matrix, id_: str = ID) -> Package:
-    return next(package for package in matrix.companions if package.id == id_)
+def companion(matrix: Matrix) -> Package:
+    return next(package for package in matrix.companions if package.id == ID)
 
 
-# --- evidence ---
+# --- evidence and publish ---
 
 
 def test_the_digest_of_a_companion_covers_the_recipe_of_its_variant(
@@ -37,63 +38,47 @@ def test_the_digest_of_a_companion_covers_the_recipe_of_its_variant(
     package = companion(matrix)
     before = evidence.recipe_digest(project.root, package)
     for path in (package.path, package.variant.path):
-        recipe = project.root / path
-        text = recipe.read_text()
-        recipe.write_text(f"{text}# changed\n")
-        assert evidence.recipe_digest(project.root, package) != before
-        recipe.write_text(text)
+        name = f"# {Path(path).stem}\n"
+        with project.edited(path, name, f"{name}# changed\n"):
+            assert evidence.recipe_digest(project.root, package) != before
     assert evidence.recipe_digest(project.root, package) == before
     assert evidence.recipe_digest(project.root, package.variant) != before
 
 
-# --- publish: decisions ---
-
-
 OWN_TORCH = "/nix/store/0-python3.13-pytorch210-python313-cpu-avx2-2.10.0"
 OTHER_TORCH = "/nix/store/1-python3.13-torch-2.9.1"
-NOT_SENT = "its PyTorch is not published, and its closure has it: `invoke publish cpu-avx2,"
+NOT_SENT = f"its PyTorch is not published, and its closure has it: `invoke publish cpu-avx2,{ID}`"
+BOTH = f"its closure has PyTorch {OWN_TORCH[13:]} {OTHER_TORCH[13:]}, and not "
 
 
 @pytest.mark.parametrize(
-    ("sent", "closure", "wanted"),
+    ("sent", "closure", "action", "reason"),
     [
-        ({"cpu-avx2"}, [OWN_TORCH], ("publish", "tested")),
-        ((), [OWN_TORCH], ("refused", f"{NOT_SENT}{ID}`")),
-        (
-            {"cpu-avx2"},
-            [OWN_TORCH, OTHER_TORCH],
-            (
-                "refused",
-                "its closure has PyTorch python3.13-pytorch210-python313-cpu-avx2-2.10.0, ",
-            ),
-        ),
-        ({"cpu-avx2"}, [OTHER_TORCH], ("refused", f"has PyTorch {OTHER_TORCH[13:]}, and not ")),
-        ({"cpu-avx2"}, [], ("refused", "its closure has PyTorch nowhere, and not pytorch210-")),
+        ({"cpu-avx2"}, [OWN_TORCH], "publish", "tested"),
+        ((), [OWN_TORCH], "refused", NOT_SENT),
+        ({"cpu-avx2"}, [OWN_TORCH, OTHER_TORCH], "refused", BOTH),
+        ({"cpu-avx2"}, [OTHER_TORCH], "refused", f"has PyTorch {OTHER_TORCH[13:]}, and not "),
+        ({"cpu-avx2"}, [], "refused", "its closure has PyTorch nowhere, and not pytorch210-"),
     ],
 )
 def test_a_companion_is_published_after_its_pytorch_which_alone_is_in_its_closure(
-    matrix: Matrix, sent: Collection[str], closure: list[str], wanted: tuple[str, str]
+    matrix: Matrix, sent: Collection[str], closure: list[str], action: str, reason: str
 ) -> None:
-    package = companion(matrix)
-    tested = ledger.event_of(
-        package, "tested", digest="sha256:0", by="inspect", outcome="passed", output="/nix/store/x"
-    )
+    package, output = companion(matrix), "/nix/store/x"
+    values: dict[str, Any] = {"digest": "sha256:0", "outcome": "passed", "output": output}
+    tested = ledger.event_of(package, "tested", by="inspect", **values)
     state = PackageState(
-        package=package, digest="sha256:0", link="/nix/store/x", origin="sha256:0", events=(tested,)
+        package=package, digest="sha256:0", link=output, origin="sha256:0", events=(tested,)
     )
     row = decide(state, Publishing(organization="acme", system=package.platform), sent, closure)
-    assert (row.variant, row.action) == (ID, wanted[0])
-    assert wanted[1] in row.reason
+    assert (row.variant, row.action) == (ID, action)
+    assert reason in row.reason
 
 
-# --- publish: the command ---
-
-
-def add_companion(hub: Hub) -> str:  # noqa: F811
-    """A result of the companion in the store, and its evidence."""
+def add_results(hub: Hub) -> None:  # noqa: F811
+    """Results of the companion and its variant in the store, and their evidence."""
     world = hub.world
-    matrix = matrix_reader.load(world.root)
-    package = companion(matrix)
+    package = companion(matrix_reader.load(world.root))
     output = str((world.root / f"result-{TORCH}").resolve())
     held = f"${{builtins.storePath {output}}}"
     expression = f"""derivation {{
@@ -101,10 +86,8 @@ def add_companion(hub: Hub) -> str:  # noqa: F811
       args = [ "-c" "echo {held} > $out" ];
     }}"""
     link = world.root / f"result-{VISION}"
-    argv = ["nix-build", "-E", expression, "-o", str(link)]
-    done = subprocess.run(
-        argv, env={**os.environ, **world.env}, capture_output=True, text=True, check=False
-    )
+    argv, env = ["nix-build", "-E", expression, "-o", str(link)], {**os.environ, **world.env}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     common: dict[str, Any] = {
         "at": ledger.now(),
@@ -113,21 +96,18 @@ def add_companion(hub: Hub) -> str:  # noqa: F811
         "digest": evidence.recipe_digest(world.root, package),
     }
     made = str(link.resolve())
-    for event in (
-        ledger.Event(
-            event="ended", **common, attempt="1", outcome="built", seconds=1.0, outputs=(made,)
-        ),
-        ledger.Event(event="tested", **common, by="smoke", outcome="passed", output=made),
+    for fields in (
+        {"event": "ended", "attempt": "1", "outcome": "built", "seconds": 1.0, "outputs": (made,)},
+        {"event": "tested", "by": "smoke", "outcome": "passed", "output": made},
     ):
-        ledger.append(world.root, event)
-    return made
+        ledger.append(world.root, ledger.Event(**common, **fields))
+    hub.add_evidence("cpu-avx2")
 
 
 @pytest.mark.slow
 @needs_nix
 def test_variant_and_companion_are_published_torch_first(hub: Hub) -> None:  # noqa: F811
-    add_companion(hub)
-    hub.add_evidence("cpu-avx2")
+    add_results(hub)
     (hub.folder / f"broken-{TORCH}").touch()
     code, said = hub.publish(f"cpu-avx2,{ID}")
     assert (code, hub.calls) == (1, [f"publish {TORCH}"])
@@ -145,24 +125,20 @@ def test_variant_and_companion_are_published_torch_first(hub: Hub) -> None:  # n
 
 @needs_nix
 def test_a_companion_alone_needs_its_pytorch_published_before(hub: Hub) -> None:  # noqa: F811
-    add_companion(hub)
-    hub.add_evidence("cpu-avx2")
+    add_results(hub)
     code, said = hub.publish(ID)
     assert code == 1
-    assert (
-        f"its PyTorch is not published, and its closure has it: `invoke publish cpu-avx2,{ID}`"
-        in " ".join(said.split())
-    )
+    assert NOT_SENT in " ".join(said.split())
     assert hub.calls == []
     assert hub.publish("cpu-avx2")[0] == 0
     assert hub.publish(ID)[0] == 0
     assert hub.calls[-1] == f"publish --dir companions {VISION}"
 
 
-# --- show ---
+# --- show and status ---
 
 
-def test_a_companion_is_shown_by_its_id(still: Project) -> None:
+def test_a_companion_is_shown_by_its_id_which_its_variant_names(still: Project) -> None:
     done = still.invoke("show", ID, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -177,9 +153,6 @@ def test_a_companion_is_shown_by_its_id(still: Project) -> None:
     }
     said = " ".join(still.invoke("show", VISION).stdout.split())
     assert "companion torchvision 0.25.0 from GitHub, for PyTorch 2.10.0 of cpu-avx2" in said
-
-
-def test_a_variant_names_its_companions(still: Project) -> None:
     document = json.loads(still.invoke("show", "cpu-avx2", "--json").stdout)
     assert document["torch"] == document["id"]
     assert document["companions"] == [ID, "cpu-avx2+torchaudio"]
@@ -192,9 +165,6 @@ def test_a_published_companion_is_installed_with_its_variant(matrix: Matrix) -> 
     assert show.commands(state)["install"] == f"flox install acme/{TORCH} acme/{VISION}"
 
 
-# --- status ---
-
-
 def test_a_companion_has_a_state_and_a_failure_of_its_own(checkout: Checkout) -> None:
     package = checkout.package(ID)
     checkout.failed(package, "error: builder failed\n")
@@ -203,27 +173,21 @@ def test_a_companion_has_a_state_and_a_failure_of_its_own(checkout: Checkout) ->
     checkout.tested(package, output, by="inspect", outcome="passed")
     assert checkout.state(ID).overall == "tested"
     assert checkout.state("cpu-avx2").overall == "not built"
-    event = ledger.Event(
-        event="published", **checkout.common(package, LAST), output=output, organization="acme"
-    )
-    checkout.append(event)
+    fields: dict[str, Any] = {"event": "published", "output": output, "organization": "acme"}
+    checkout.append(ledger.Event(**checkout.common(package, LAST), **fields))
     assert checkout.state(ID).overall == "published"
 
 
-@pytest.mark.parametrize(
-    ("patterns", "wanted"),
-    [
-        ("", {"cpu-avx2": "not built", ID: "failed"}),
-        ("cpu-avx2,cpu-*+torchaudio", {"cpu-avx512+torchaudio": "not built"}),
-    ],
-)
 def test_status_has_companions_with_events_and_those_that_are_named(
-    project: Project, matrix: Matrix, patterns: str, wanted: dict[str, str]
+    project: Project, matrix: Matrix
 ) -> None:
     SampleFleet(project.root).failed(companion(matrix), "error: builder failed\n")
-    words = ["--packages", patterns] if patterns else []
-    document = json.loads(project.invoke("status", *words, "--json").stdout)
-    rows = {row["id"]: row["state"] for row in document["packages"]}
-    assert wanted.items() <= rows.items()
-    assert "cpu-avx2+torchaudio" not in rows or patterns
-    assert ID in rows or patterns
+
+    def rows(*words: str) -> dict[str, str]:
+        document = json.loads(project.invoke("status", *words, "--json").stdout)
+        return {row["id"]: row["state"] for row in document["packages"]}
+
+    assert {"cpu-avx2": "not built", ID: "failed"}.items() <= rows().items()
+    assert "cpu-avx2+torchaudio" not in rows()
+    named = {"cpu-avx2": "not built", "cpu-avx512+torchaudio": "not built"}
+    assert named.items() <= rows("--packages", "cpu-avx2,cpu-*+torchaudio").items()

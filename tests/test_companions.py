@@ -19,7 +19,7 @@ from build_pytorch.matrix.selection import select_packages, variants_of
 from build_pytorch.results import evidence
 from build_pytorch.sources import fetchers
 from build_pytorch.verify import recipe_facts, verification
-from build_pytorch.verify.context import Context
+from build_pytorch.verify.check import Context
 
 VISION = "[release.cuda13_0.companion.torchvision]"
 AUDIO = "[release.cuda13_0.companion.torchaudio]"

@@ -6,16 +6,14 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+import tomlkit
 from conftest import PROJECT, WHOLE, Project, copied_project, needs_nix, unfolded
 from world import Site, World, prepare
 
-from build_pytorch.matrix import defaults, matrix_text
-from build_pytorch.matrix.field_types import Trail
+from build_pytorch.matrix import defaults
 from build_pytorch.nix.quoting import to_sri
 
 pytestmark = needs_nix
@@ -39,37 +37,25 @@ def sibling(folder: Path, mark: str = "") -> Path:
     return folder
 
 
-def nightly_alone() -> str:
-    """The matrix with release nightly only, for a platform that tests can build."""
+def nightly_alone(taken: str | None) -> str:
+    """The matrix with release nightly only, for a platform that tests can build.
+
+    `taken` is the hash of its CUDA packages, which are others than those of the pin.
+    """
     raw = tomllib.loads(WHOLE)
     assert not list(defaults.complete(raw))
     nightly = raw["release"]["nightly"]
     assert nightly.pop("like") == "cuda13_0"
+    nightly["torch"] |= {"hash": HASH, "hash_of": nightly["torch"]["rev"]}
+    nightly["cuda"]["packages_from"]["hash"] = taken
+    del nightly["cuda"]["packages_from"]["same_of"]
     pin = nightly["nixpkgs"]["pin"]
-    here = "\n".join(
-        [
-            *tables(("release", "nightly"), nightly),
-            matrix_text.block(("pin", pin), raw["pin"][pin]),
-        ]
-    )
-    for old, new in (
-        ('gpu = ["sm121"]', 'gpu = ["sm120"]'),
-        ('cpu = ["armv9"]', 'cpu = ["avx2"]'),
-    ):
+    here = tomlkit.dumps({"release": {"nightly": nightly}, "pin": {pin: raw["pin"][pin]}})
+    names = {'["sm121"]': '["sm120"]', '["armv9"]': '["avx2"]'}
+    for old, new in names.items():
         assert here.count(old) == 1
         here = here.replace(old, new)
     return here
-
-
-def tables(header: Trail, values: dict[str, Any]) -> Iterator[str]:
-    """The text of a table, and of each in it below a header of its own."""
-    inner = {k: v for k, v in values.items() if isinstance(v, dict) or k == "group"}
-    yield matrix_text.block(header, {k: v for k, v in values.items() if k not in inner})
-    for key, value in inner.items():
-        if isinstance(value, dict):
-            yield from tables((*header, key), value)
-        else:
-            yield from (matrix_text.block((*header, key, 0), each) for each in value)
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +63,10 @@ def prepared(site: Site, tmp_path_factory: pytest.TempPathFactory) -> World:
     """A checkout with the nightly alone, whose sources are in the store. Tests only read it."""
     folder = tmp_path_factory.mktemp("prepared")
     project = copied_project(folder / "project")
-    text = nightly_alone()
-    revs = re.findall(r'(?m)^rev = "([0-9a-f]{40})"', text.partition("[release.nightly.torch]")[2])
-    text = text.replace('hash = ""\nhash_of = ""', f'hash = "{HASH}"\nhash_of = "{revs[0]}"', 1)
     unpacked = sibling(folder / "source", "9.9")
     site.add(unpacked)
     taken = to_sri(site.nix("nix-hash", "--type", "sha256", "--base32", str(unpacked)))
-    text = re.sub(r'(packages_from\](?s:.*?)hash = ")[^"]*', rf"\g<1>{taken}", text)
-    text = re.sub("same_of = .*\n", "", text)  # the packages of these files are others
-    (project.root / "matrix.toml").write_text(text)
+    (project.root / "matrix.toml").write_text(nightly_alone(taken))
     shutil.rmtree(project.pkgs)
     return World(prepare(project), site, folder)
 
@@ -98,18 +79,16 @@ def world(prepared: World, tmp_path: Path) -> World:
     return World(Project(tmp_path / "project"), prepared.site, tmp_path, is_built=True)
 
 
-def regenerate(world: World) -> None:
-    """Run `invoke all`; pages of other releases have no place here."""
-    for phase in ("phase2", "phase5"):
-        done = world.project.invoke(phase)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-
-def inputs_of(world: World, variant: str, env: dict[str, str] | None = None) -> str:
-    """The names of the derivations that a variant is built from."""
+def drv_of(world: World, variant: str, checkout: str = "") -> str:
+    """The path of the derivation of a variant."""
     package = f"pytorch-python313-cuda13_0-{variant.replace('avx2', 'avx2-nightly', 1)}"
     recipe = world.root / f"releases/nightly/.flox/pkgs/{package}.nix"
-    drv = world.site.nix("nix-instantiate", str(recipe), env=env or {VARIABLE: ""}).strip()
+    return world.site.nix("nix-instantiate", str(recipe), env={VARIABLE: checkout}).strip()
+
+
+def inputs_of(world: World, variant: str, checkout: str = "") -> str:
+    """The names of the derivations that a variant is built from."""
+    drv = drv_of(world, variant, checkout)
     return world.site.nix("nix-store", "--query", "--requisites", drv)
 
 
@@ -129,15 +108,16 @@ def test_b_packages_of_the_pin_make_the_same_build_under_another_name(
     world: World, tmp_path: Path
 ) -> None:
     """What `same_of` states, for files with one package of the pin each; then one is enough."""
-    same = {VARIABLE: str(sibling(tmp_path / "same"))}
-    plain, wrapper = (derivation_of(world, name, same) for name in (PLAIN, WRAPPER))
-    assert plain == wrapper
-    other = {VARIABLE: str(sibling(tmp_path / "other", "7.7"))}
+    same, other = str(sibling(tmp_path / "same")), str(sibling(tmp_path / "other", "7.7"))
+    plain = derivation_of(world, PLAIN, same)
+    assert derivation_of(world, WRAPPER, same) == plain
     assert derivation_of(world, WRAPPER, other) != plain
 
     origin = f'rev = "{REV}"\n'
     world.project.edit("matrix.toml", origin, f'{origin}same_of = "{REV}"\n')
-    regenerate(world)
+    for phase in ("phase2", "phase5"):  # pages of other releases have no place here
+        done = world.project.invoke(phase)
+        assert done.returncode == 0, done.stdout + done.stderr
     alone = world.build(WRAPPER, "--dry-run")  # nothing else stands for it
     assert f"build {WRAPPER} not built yet" in " ".join(alone.stdout.split())
     rows = world.built(f"{PLAIN},{WRAPPER}")["by_id"]
@@ -148,20 +128,16 @@ def test_b_packages_of_the_pin_make_the_same_build_under_another_name(
     assert "same build" not in world.project.invoke("show", PLAIN).stdout
     forced = world.build(WRAPPER, "--force", "--dry-run")
     assert f"build {WRAPPER} not built yet" in " ".join(forced.stdout.split())
-    world.env |= other
+    world.env[VARIABLE] = other
     assert world.built(WRAPPER)["by_id"][WRAPPER]["outcome"] == "built"
 
 
-def derivation_of(world: World, variant: str, env: dict[str, str]) -> str:
+def derivation_of(world: World, variant: str, checkout: str) -> str:
     """The derivation of a variant as text, without its own name and paths."""
     package = f"python313-cuda13_0-{variant.replace('avx2', 'avx2-nightly', 1)}"
-    recipe = world.root / f"releases/nightly/.flox/pkgs/pytorch-{package}.nix"
-    drv = world.site.nix("nix-instantiate", str(recipe), env=env).strip()
-    own = re.compile(rf"(/nix/store/\w{{32}}-)?[\w.]*-?pytorch210-{package}")
-    return own.sub(
-        "OWN",
-        re.sub(rf"{world.site.store}/\w{{32}}-(?=[\w.]*-?pytorch210-)", "", Path(drv).read_text()),
-    )
+    text = Path(drv_of(world, variant, checkout)).read_text()
+    text = re.sub(rf"{world.site.store}/\w{{32}}-(?=[\w.]*-?pytorch210-)", "", text)
+    return re.sub(rf"(/nix/store/\w{{32}}-)?[\w.]*-?pytorch210-{package}", "OWN", text)
 
 
 @pytest.mark.slow
@@ -174,10 +150,10 @@ def test_c_a_local_checkout_replaces_it_and_the_result_is_not_published(
     assert done.returncode == 0, done.stderr
     assert f"CUDA packages of {local}; the result is not for publ" in " ".join(done.stdout.split())
     of_checkout = world.ledger()[-1]["digest"]
-    assert "cudnn-7.7" in inputs_of(world, WRAPPER, {VARIABLE: str(local)})
+    assert "cudnn-7.7" in inputs_of(world, WRAPPER, str(local))
 
     for checkout, why in (("", "not built for this recipe"), (str(local), "nobody else has")):
-        said = publish(world, {VARIABLE: checkout})
+        said = publish(world, checkout)
         assert why in said
         assert f"refused {WRAPPER}" in said
 
@@ -185,14 +161,13 @@ def test_c_a_local_checkout_replaces_it_and_the_result_is_not_published(
     row = world.built(WRAPPER)["by_id"][WRAPPER]
     assert (row["action"], row["outcome"]) == ("build", "built")
     assert world.ledger()[-1]["digest"] != of_checkout
-    assert "which nobody else has" not in publish(world, {})
+    assert "which nobody else has" not in publish(world, "")
 
 
-def publish(world: World, env: dict[str, str]) -> str:
+def publish(world: World, checkout: str) -> str:
     """What `invoke publish --dry-run` says of the wrapper."""
-    clean = {key: value for key, value in world.env.items() if key != VARIABLE}
     argv = ("invoke", "publish", WRAPPER, "--dry-run")
-    done = world.project.run(*argv, env={VARIABLE: "", **clean, **env})
+    done = world.project.run(*argv, env={**world.env, VARIABLE: checkout})
     assert "Traceback" not in done.stderr
     return " ".join((done.stdout + done.stderr).split())
 
@@ -228,7 +203,7 @@ def test_d_copies_are_built(world: World, tmp_path: Path) -> None:
     assert world.project.invoke("phase2").returncode == 0
     row = world.built(WRAPPER)
     assert row["by_id"][WRAPPER]["outcome"] == "built", row["stderr"]
-    assert "cudnn-8.8" in inputs_of(world, WRAPPER, {VARIABLE: "/nowhere"})
+    assert "cudnn-8.8" in inputs_of(world, WRAPPER, "/nowhere")
     (world.root / "releases/nightly/cuda-packages/cudnn-13_0.nix").unlink()
     said = world.project.invoke("verify", "--only", "evaluation")
     assert said.returncode == 1

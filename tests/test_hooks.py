@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,25 +16,19 @@ from test_mutations import Checkout
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify import hooks, recipe_facts, verification
-from build_pytorch.verify.context import Context
-from build_pytorch.verify.hooks import Facts, HookJob
+from build_pytorch.verify.check import Context
+from build_pytorch.verify.hooks import Facts, HookRun
 
 TEXT = written_out(ONE)
-JOBS = "max_jobs = 32"
 CUDA = Path("/usr/local/cuda-13.0")
 
 needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="CMake is not installed")
 needs_cuda = pytest.mark.skipif(not CUDA.is_dir(), reason="CUDA 13.0 is not installed")
 
 
-def run(pre_configure: str = "", source: dict[str, str] | None = None, **texts: str) -> Facts:
-    """Run hooks on a machine of four cores."""
-    job = HookJob(
-        {"preConfigure": pre_configure, **texts},
-        {"GIVEN": "a 'quoted' value"},
-        source=hooks.SOURCE if source is None else source,
-    )
-    return hooks.run_all([job])[0]
+def run(pre_configure: str = "", post_patch: str = "", pre_build: str = "") -> Facts:
+    """Run hooks with a quoted value in a variable."""
+    return hooks.run_all([HookRun((post_patch, pre_configure, pre_build), "a 'quoted' value")])[0]
 
 
 # --- what a run shows ---
@@ -43,13 +36,14 @@ def run(pre_configure: str = "", source: dict[str, str] | None = None, **texts: 
 
 def test_a_run_shows_exported_variables_and_changed_files() -> None:
     ran = run(
-        'export A=1; B=2; export GIVEN="$GIVEN too"\nmkdir -p /build/x; ln -s /nix/y /build/x/z\n'
+        'export A=1; B=2; export PYTORCH_BUILD_VERSION="$PYTORCH_BUILD_VERSION too"\n'
+        "mkdir -p /build/x; ln -s /nix/y /build/x/z\n"
         "echo text > new.txt",
-        postPatch="rm setup.py",
-        preBuild="export MAX_JOBS=$NIX_BUILD_CORES; export MACHINE=$(nproc)",
+        post_patch="rm setup.py",
+        pre_build="export MAX_JOBS=$NIX_BUILD_CORES; export MACHINE=$(nproc)",
     )
     assert not ran["hook.end"]
-    wanted = {"A": "1", "B": None, "GIVEN": "a 'quoted' value too", "MACHINE": "48"}
+    wanted = {"A": "1", "B": None, "PYTORCH_BUILD_VERSION": "a 'quoted' value too", "MACHINE": "48"}
     assert {name: ran.get(f"env.{name}") for name in wanted} == wanted
     assert ran["jobs.192 of 256 cores"] == "MAX_JOBS=192 NIX_BUILD_CORES=192"
     assert sum(name.startswith("jobs.") for name in ran) == len(hooks.MACHINES)
@@ -64,42 +58,22 @@ def test_a_run_shows_exported_variables_and_changed_files() -> None:
 def test_programs_of_a_store_are_stand_ins(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NIX_STORE_DIR", store)
     python = f"{store}/{'1a' * 16}-python3-3.13/bin/python3.13"
-    assert run(preBuild=f"{python} setup.py build && export DONE=1")["env.DONE"] == "1"
+    assert run(pre_build=f"{python} setup.py build && export DONE=1")["env.DONE"] == "1"
 
 
-@pytest.mark.parametrize(
-    "text", ["exit 0", "false", "missing-program", "x=$(false)", "false | true", "("]
-)
-def test_hooks_that_end_early_are_incomplete(text: str) -> None:
-    ran = run(f"{text}\nexport LATE=1")
-    assert ran["hook.end"]
-    assert not [name for name in ran if name.startswith("env.")]
-
-
-def test_return_ends_one_hook_only_as_in_nixpkgs() -> None:
-    ran = run("return 0\nexport A=1", preBuild="export B=1")
-    assert not ran["hook.end"]
-    assert "env.A" not in ran
-    assert ran["env.B"] == "1"
-
-
-def test_substitutions_fail_where_their_text_is_missing() -> None:
-    substitute = "substituteInPlace cmake/Dependencies.cmake --replace-fail"
-    assert not run(postPatch=f"{substitute} NO_DEFAULT_PATH X")["hook.end"]
-    missing = run(postPatch=f"{substitute} 'no such text' X")
-    assert missing["hook.end"]
-    assert "no such text is not in cmake/Dependencies.cmake" in missing["hook.output"]
-
-
-# --- what a run cannot do ---
+def test_hooks_that_end_early_are_incomplete() -> None:
+    texts = ("exit 0", "false", "missing-program", "x=$(false)", "false | true", "(")
+    for ran in hooks.run_all([HookRun(("", f"{text}\nexport LATE=1", "")) for text in texts]):
+        assert ran["hook.end"]
+        assert not [name for name in ran if name.startswith("env.")]
+    ran = run("return 0\nexport A=1", pre_build="export B=1")  # ends one hook, as in nixpkgs
+    assert (ran["hook.end"], ran.get("env.A"), ran["env.B"]) == ("", None, "1")
 
 
 def test_a_loop_without_an_end_is_stopped_and_the_other_runs_are_not() -> None:
-    jobs = [
-        HookJob({"preConfigure": text})
-        for text in ("export A=1", "while :; do :; done", "export A=1")
-    ]
-    assert [bool(ran["hook.end"]) for ran in hooks.run_all(jobs)] == [False, True, False]
+    texts = ("export A=1", "while :; do :; done", "export A=1")
+    ran = hooks.run_all([HookRun(("", text, "")) for text in texts])
+    assert [bool(it["hook.end"]) for it in ran] == [False, True, False]
 
 
 def test_hooks_do_not_see_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,38 +92,18 @@ def test_a_value_of_another_variant_is_not_hidden_by_sharing(
 ) -> None:
     """Each of two recipes has the other's flags: the same text but for the values."""
     pair = [v for v in matrix.variants if v.id in {"cpu-avx512", "cpu-avx512vnni"}]
+    shutil.copytree(PROJECT / ".flox", tmp_path / ".flox")
     for variant, other in zip(pair, reversed(pair), strict=True):
-        text, flags = (PROJECT / variant.path).read_text(), " ".join(other.cpu.flags)
-        path = tmp_path / variant.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(
-            text.replace('${lib.concatStringsSep " " cpuFlags} $CXXFLAGS', f"{flags} $CXXFLAGS")
-        )
+        path, flags = tmp_path / variant.path, " ".join(other.cpu.flags)
+        own = '${lib.concatStringsSep " " cpuFlags} $CXXFLAGS'
+        path.write_text(path.read_text().replace(own, f"{flags} $CXXFLAGS"))
     only = ["hook-environment"]
     found = verification.verify(matrix, tmp_path, variants=pair, only=only).findings
     assert {finding.path for finding in found} == {variant.path for variant in pair}
 
 
-@pytest.fixture
-def rendered(tmp_path: Path) -> Callable[[str], tuple[Matrix, Path]]:
-    """Write the recipes of a changed matrix below a new root."""
-
-    def render(text: str) -> tuple[Matrix, Path]:
-        assert text != TEXT
-        matrix = matrix_reader.parse(text)
-        write_recipes(tmp_path, matrix)
-        return matrix, tmp_path
-
-    return render
-
-
-CATEGORIES = ("text", "evaluation", "hooks")
-
-
-def findings(matrix: Matrix, root: Path, *variants: str) -> list[str]:
-    chosen = [v for v in matrix.variants if v.id in variants]
-    result = verification.verify(matrix, root, variants=chosen, only=CATEGORIES)
-    return [f"{finding.check}: {finding.found}" for finding in result.findings]
+JOBS = "max_jobs = 32"
+DATE = 'date = "before 2026-02-04"'
 
 
 @needs_nix
@@ -163,36 +117,37 @@ def findings(matrix: Matrix, root: Path, *variants: str) -> list[str]:
         ('when.torch_source = "github"', 'when.torch_source = "nixpkgs"', "sm90-avx2"),
         ('until.pin_has = ["cccl-headers"]', 'until.cuda = ">=13.0"', "sm103-avx512"),
         (JOBS, "max_jobs = 6", "cpu-avx512bf16"),
+        # The MAGMA of the pin needs no patch, also where it is compiled for Thor.
+        (DATE, f'{DATE}\nhas = ["magma-clock-rate"]', "sm110-armv9"),
+        (DATE, f'{DATE}\nhas = ["magma-clock-rate"]', "sm90-avx2"),
     ],
 )
 def test_options_of_the_matrix_change_recipes_and_what_checks_expect(
-    rendered: Callable[[str], tuple[Matrix, Path]], old: str, new: str, variant: str
+    tmp_path: Path, old: str, new: str, variant: str
 ) -> None:
-    matrix, root = rendered(TEXT.replace(old, new))
-    assert findings(matrix, root, variant) == []
+    assert old in TEXT
+    matrix = matrix_reader.parse(TEXT.replace(old, new))
+    write_recipes(tmp_path, matrix)
+
+    def findings() -> list[str]:
+        only = ["text", "evaluation", "hooks"]
+        chosen = [v for v in matrix.variants if v.id == variant]
+        result = verification.verify(matrix, tmp_path, variants=chosen, only=only)
+        return [f"{finding.check}: {finding.found}" for finding in result.findings]
+
+    assert findings() == []
     # The committed recipes are those of the other value.
-    shutil.rmtree(root / ".flox")
-    shutil.copytree(PROJECT / ".flox", root / ".flox")
-    assert findings(matrix, root, variant) != []
+    shutil.rmtree(tmp_path / ".flox")
+    shutil.copytree(PROJECT / ".flox", tmp_path / ".flox")
+    assert findings() != []
 
 
-@needs_nix
-def test_thor_libraries_need_no_magma_patch(
-    rendered: Callable[[str], tuple[Matrix, Path]],
-) -> None:
-    date = 'date = "before 2026-02-04"'
-    assert date in TEXT
-    matrix, root = rendered(TEXT.replace(date, f'{date}\nhas = ["magma-clock-rate"]'))
-    assert not any(variant.effects.patches for variant in matrix.variants)
-    assert findings(matrix, root, "sm110-armv9", "sm90-avx2") == []
-
-
-def test_the_builder_feature_is_that_of_the_isa() -> None:
-    matrix = matrix_reader.parse(TEXT.replace(JOBS, f"{JOBS}\nrequire_builder_feature = true"))
-    features = {v.cpu_key: v.builder_features for v in matrix.variants}
-    assert features["avx2"] == ("big-parallel", "gccarch-x86-64-v3")
-    assert features["armv9"] == ("big-parallel", "gccarch-armv9-a")
-    assert {v.builder_features for v in matrix_reader.parse(TEXT).variants} == {("big-parallel",)}
+def test_the_builder_feature_is_that_of_the_isa(matrix: Matrix) -> None:
+    assert {v.builder_features for v in matrix.variants} == {("big-parallel",)}
+    other = matrix_reader.parse(TEXT.replace(JOBS, f"{JOBS}\nrequire_builder_feature = true"))
+    features = {v.cpu_key: v.builder_features[1:] for v in other.variants}
+    assert features["avx2"] == ("gccarch-x86-64-v3",)
+    assert features["armv9"] == ("gccarch-armv9-a",)
 
 
 @needs_nix
@@ -213,74 +168,57 @@ def test_a_recipe_that_is_edited_by_hand_is_forgiven_what_it_leaves_out_alone(
 
 
 @functools.cache
-def all_hooks() -> dict[str, dict[str, str]]:
-    """Evaluate the recipes of four variants and return their hooks by name."""
+def all_hooks() -> dict[str, tuple[str, ...]]:
+    """Evaluate the recipes of four variants and return their hooks."""
     ids = {"sm90-avx2", "sm121-armv9", "sm103-avx2", "sm120-avx2"}
     matrix = matrix_reader.parse(ONE)
     chosen = [variant for variant in matrix.variants if variant.id in ids]
     facts = recipe_facts.facts_of(Context(matrix, PROJECT, chosen)).facts
-    return {v.id: {n: facts[v.path][f"attr.{n}"] for n in hooks.NAMES} for v in chosen}
+    return {v.id: tuple(facts[v.path][f"attr.{n}"] for n in hooks.NAMES) for v in chosen}
 
 
-def source_of(variant: str, source: dict[str, str] | None = None) -> Facts:
-    """Run the hooks of a recipe and return what is left."""
-    texts = dict(all_hooks()[variant])
-    return run(texts.pop("preConfigure"), source, **texts)
-
-
-LAYOUTS = {"folder with ..": "{root}/sub/../cmake/Modules", "installed": ""}
-
-
-def configured(tmp_path: Path, stub: str, layout: str, *, found_before: bool) -> str:
-    """Configure a project that finds CUDA through a stub; return CMake's output."""
-    source = tmp_path / "source"
-    modules = source / "cmake/Modules"
-    installed = tmp_path / "prefix/share/cmake"
-    for folder in (modules, source / "sub", installed / "Caffe2", installed / "Torch"):
-        folder.mkdir(parents=True)
-    (modules / "FindCUDAToolkit.cmake").write_text(stub)
-    (installed / "Caffe2/FindCUDAToolkit.cmake").write_text(stub)
-    # As PyTorch's own: the folder of the installed modules, relative to that of the package.
-    (installed / "Torch/TorchConfig.cmake").write_text(
-        'list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_LIST_DIR}/../Caffe2")\n'
-        "find_package(CUDAToolkit REQUIRED)\n"
-    )
-    before = "find_package(CUDAToolkit REQUIRED)\n" if found_before else ""
-    path = LAYOUTS[layout].format(root="${CMAKE_CURRENT_SOURCE_DIR}")
-    find = f'list(INSERT CMAKE_MODULE_PATH 0 "{path}")\nfind_package(CUDAToolkit REQUIRED)\n'
-    if not path:
-        find = f'find_package(Torch REQUIRED PATHS "{tmp_path}/prefix")\n'
-    (source / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.22)\nproject(p LANGUAGES CXX)\n"
-        f"{before}{find}"
-        'if(TARGET CUDA::cudart)\n  message(STATUS "found ${CUDAToolkit_VERSION_MAJOR}")\nendif()\n'
-        'message(STATUS "path ${CMAKE_MODULE_PATH}")\n'
-    )
-    done = subprocess.run(
-        ["cmake", "-S", source, "-B", tmp_path / "build", f"-DCUDAToolkit_ROOT={CUDA}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout + done.stderr
+def source_of(variant: str, *changed: tuple[str, str]) -> Facts:
+    """Run the hooks of a recipe, on a source with other texts, and return what is left."""
+    return hooks.run_all([HookRun(all_hooks()[variant], changed=changed)])[0]
 
 
 @needs_nix
 @needs_cmake
 @needs_cuda
-@pytest.mark.parametrize(
-    ("layout", "found_before"), [("folder with ..", False), ("installed", True)]
-)
-def test_cmake_finds_cuda_through_the_stub(tmp_path: Path, layout: str, found_before: bool) -> None:
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_cmake_finds_cuda_through_the_stub(tmp_path: Path, *, is_installed: bool) -> None:
+    """In the source, by a folder with `..`, and installed, where CUDA was found before."""
     stub = source_of("sm90-avx2")[f"file.{hooks.STUB}"]
-    assert "found 13" in configured(tmp_path, stub, layout, found_before=found_before)
+    source, installed = tmp_path / "source", tmp_path / "prefix/share/cmake"
+    for folder in (source / "cmake/Modules", installed / "Caffe2"):
+        folder.mkdir(parents=True)
+        (folder / "FindCUDAToolkit.cmake").write_text(stub)
+    (source / "sub").mkdir()
+    (installed / "Torch").mkdir()
+    # As PyTorch's own: the folder of the installed modules, relative to that of the package.
+    (installed / "Torch/TorchConfig.cmake").write_text(
+        'list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_LIST_DIR}/../Caffe2")\n'
+        "find_package(CUDAToolkit REQUIRED)\n"
+    )
+    find = "find_package(CUDAToolkit REQUIRED)\n"
+    folder_ = (
+        'list(INSERT CMAKE_MODULE_PATH 0 "${CMAKE_CURRENT_SOURCE_DIR}/sub/../cmake/Modules")\n'
+    )
+    torch = f'find_package(Torch REQUIRED PATHS "{tmp_path}/prefix")\n'
+    (source / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.22)\nproject(p LANGUAGES CXX)\n"
+        f"{find + torch if is_installed else folder_ + find}"
+        'if(TARGET CUDA::cudart)\n  message(STATUS "found ${CUDAToolkit_VERSION_MAJOR}")\nendif()\n'
+    )
+    argv = ["cmake", "-S", str(source), "-B", f"{tmp_path}/build", f"-DCUDAToolkit_ROOT={CUDA}"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert "found 13" in done.stdout, done.stderr
 
 
 def cmake_script(tmp_path: Path, text: str, **env: str) -> str:
     (tmp_path / "script.cmake").write_text(text)
-    argv = ["cmake", "-P", str(tmp_path / "script.cmake")]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
-    return done.stderr
+    argv = [shutil.which("cmake") or "", "-P", str(tmp_path / "script.cmake")]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stderr
 
 
 @needs_nix
@@ -289,16 +227,13 @@ def test_cmake_finds_cupti_in_the_folders_that_nixpkgs_exports(tmp_path: Path) -
     for file in ("lib/libcupti.so", "include/cupti.h"):
         (tmp_path / file).parent.mkdir()
         (tmp_path / file).touch()
-    paths = {
-        "PATH": str(Path(shutil.which("cmake") or "").parent),
-        "CUPTI_LIBRARY_DIR": f"{tmp_path}/lib",
-        "CUPTI_INCLUDE_DIR": f"{tmp_path}/include",
-    }
+    folders = {"LIBRARY": f"{tmp_path}/lib", "INCLUDE": f"{tmp_path}/include"}
 
     def found(text: str) -> str:
         head = "set(CUPTI_LIB_NAME libcupti.so)\nset(CUDA_SOURCE_DIR /nonexistent)\n"
         tail = '\nmessage("${CUPTI_LIBRARY_PATH} ${CUPTI_INCLUDE_DIR}")\n'
-        return cmake_script(tmp_path, head + text + tail, **paths).strip()
+        env = {f"CUPTI_{name}_DIR": folder for name, folder in folders.items()}
+        return cmake_script(tmp_path, head + text + tail, **env).strip()
 
     changed = source_of("sm90-avx2")[f"file.{hooks.DEPENDENCIES}"]
     assert found(changed) == f"{tmp_path}/lib/libcupti.so {tmp_path}/include"
@@ -307,8 +242,7 @@ def test_cmake_finds_cupti_in_the_folders_that_nixpkgs_exports(tmp_path: Path) -
 
 @needs_nix
 def test_a_pytorch_whose_cupti_lines_moved_stops_the_build_at_once() -> None:
-    other = {**hooks.SOURCE, hooks.DEPENDENCIES: "# CUPTI is found elsewhere\n"}
-    ran = source_of("sm90-avx2", other)
+    ran = source_of("sm90-avx2", (hooks.DEPENDENCIES, "# CUPTI is found elsewhere\n"))
     assert ran["hook.end"]
     assert "extras/CUPTI/lib64 is not in cmake/Dependencies.cmake" in ran["hook.output"]
 
@@ -331,8 +265,7 @@ def test_cmake_adds_the_specific_code_of_the_variant(
             f'foreach(_arch "90a" "100a" "103a" "120a" "121a")\n{text}\nendforeach()\n'
             'message("${_flags}")\n'
         )
-        path = str(Path(shutil.which("cmake") or "").parent)
-        flags = cmake_script(tmp_path, script, PATH=path)
+        flags = cmake_script(tmp_path, script)
         return {part.rpartition("sm_")[2].strip() for part in flags.split(";") if "sm_" in part}
 
     assert added(code) == ({own} if code != "120" else {"120a", "121a"})
@@ -348,6 +281,6 @@ def test_a_pytorch_with_another_condition_stops_the_build(*, is_guarded: bool) -
     if is_guarded:
         guard = '" AND NOT _existing_arch_flags MATCHES ".*compute_121.*")'
         text = hooks.SOURCE[hooks.CODEGEN].replace('.*")', f".*{guard}")
-    ran = source_of("sm121-armv9", {**hooks.SOURCE, hooks.CODEGEN: text})
+    ran = source_of("sm121-armv9", (hooks.CODEGEN, text))
     assert ran["hook.end"]
     assert "build-pytorch: cmake/Codegen.cmake has no condition for 121a\n" in ran["hook.output"]

@@ -12,35 +12,27 @@ from pathlib import Path
 import pytest
 from conftest import ONE, PROJECT, WHOLE, needs_nix, write_recipes
 from msgspec import structs
-from mutations import GPU, MATRIX, MUTATIONS, SMALL
+from mutations import GPU, MATRIX, MUTATIONS, SMALL, both, swap
 from one_release import one_release
 
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package, Variant
-from build_pytorch.matrix.tables import CUDA_PACKAGES
 from build_pytorch.nix import evaluation
 from build_pytorch.verify import verification
 from build_pytorch.verify.check import Finding
+
+Edit = Callable[[str], str]
 
 CATEGORIES = ("matrix", "text", "evaluation", "hooks")
 CAUGHT = PROJECT / "tests/fixtures/mutations.json"
 """The checks that report each mistake; WRITE_MUTATIONS=1 with this file's tests writes it."""
 WRITE = "WRITE_MUTATIONS"
 
-COPIES = {
-    f"{name}-13_0.nix": f"{{ cudaPackages_13 }}: cudaPackages_13.{name}\n" for name in CUDA_PACKAGES
-}
-
 
 def small_matrix() -> str:
-    """A matrix with one GPU variant, its wrapper and one without a GPU but MKL, for `SMALL`."""
-    packages = """[release.cuda13_0.cuda.packages_from]
-folder = "cuda-packages"
-
-[release.cuda13_0.python]"""
-    text = ONE.replace("[release.cuda13_0.python]", packages, 1)
-    text = re.sub(r'(?m)^gpu = \["sm120", .*', 'gpu = ["sm120"]', text)
+    """A matrix with one GPU variant and one without a GPU but MKL, for `SMALL`."""
+    text = re.sub(r'(?m)^gpu = \["sm120", .*', 'gpu = ["sm120"]', ONE)
     text = re.sub(r'(?m)^cpu = \["avx2", .*', 'cpu = ["avx2"]', text)
     text = re.sub(r'\[\[release\.cuda13_0\.group\]\]\ntitle = "GPU ARM"\n(.+\n)+', "", text)
     text = text.replace('title = "CPU-only"', 'title = "CPU-only"\nblas = "mkl"', 1)
@@ -59,7 +51,7 @@ class Checkout:
         self.texts = {name: recipes.render(matrix) for name, matrix in self.sources.items()}
         self.packages: list[Package] = []
 
-    def add(self, name: str, edit: Callable[[str], str]) -> str:
+    def add(self, name: str, edit: Edit) -> str:
         """Write a recipe with an edit, and the one that it imports; return their folder."""
         name, _, imported = name.partition(" by ")
         key = "lines" if "/" in name else "own"
@@ -85,18 +77,17 @@ class Checkout:
 
     def _moved(self, package: Package, key: str, folder: str) -> Package:
         """A package in a release that is below a folder and has this package alone."""
-        variant = package.variant
-        old = variant.release
-        nixpkgs = structs.replace(old.nixpkgs, pin=f"{key}-{old.nixpkgs.pin}")
+        old = package.release
         release = structs.replace(
-            old, folder=f"{folder}/{old.folder}", catalog=folder, nixpkgs=nixpkgs, like=None
+            old,
+            folder=f"{folder}/{old.folder}",
+            catalog=folder,
+            nixpkgs=structs.replace(old.nixpkgs, pin=f"{key}-{old.nixpkgs.pin}"),
+            like=None,
         )
-        variant = structs.replace(variant, release=release, release_name=folder)
-        if package.companion:
-            return structs.replace(
-                variant, name=package.name, companion=package.companion, torch=variant
-            )
-        return variant
+        moved = structs.replace(package, release=release, release_name=folder)
+        variant = structs.replace(package.variant, release=release, release_name=folder)
+        return structs.replace(moved, torch=variant) if package.companion else moved
 
     def matrix(self) -> Matrix:
         """The matrix of all recipes that were added."""
@@ -116,65 +107,49 @@ class Checkout:
 
     def verified(self) -> list[Finding]:
         """The findings in all recipes: one verification, one Nix."""
-        result = verification.verify(self.matrix(), self.root, only=CATEGORIES)
-        return result.findings
+        return verification.verify(self.matrix(), self.root, only=CATEGORIES).findings
 
 
-def edited(text: str, edit: Callable[[str], str]) -> str:
+def edited(text: str, edit: Edit) -> str:
     mutant = edit(text)
     assert mutant != text
     return mutant
 
 
-def small_checkout(root: Path, recipe: str, edit: Callable[[str], str]) -> Matrix:
-    """Write the files of `SMALL` with an edit of matrix.toml or of a copy; return its matrix."""
-    text = edited(small_matrix(), edit) if recipe == MATRIX else small_matrix()
-    matrix = matrix_reader.parse(text)
-    texts = {f"cuda-packages/{copy}": content for copy, content in COPIES.items()}
-    texts |= write_recipes(root, matrix)
-    for path, content in texts.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(content)
-    return matrix
-
-
-NEUTRAL: dict[str, Callable[[str], str]] = {
-    "a comment": lambda text: text.replace("let\n", "let\n  # ours\n", 1),
-    "blank lines": lambda text: text.replace("in\n", "\n\nin\n", 1),
-    "spaces": lambda text: text.replace("[ gpuArchSM ]", "[  gpuArchSM  ]", 1),
+LIBRARIES = ("cuda", "cub", "thrust", "nv")
+LINKS = r"    for library in .*?\n      ln -sfn (\S+)\$library \"(\S+)\$library\"\n    done"
+NEUTRAL: dict[str, Edit] = {
+    "a comment": swap("let\n", "let\n  # ours\n"),
+    "blank lines": swap("in\n", "\n\nin\n"),
+    "spaces": swap("[ gpuArchSM ]", "[  gpuArchSM  ]"),
     "another name for a let-binding": lambda text: re.sub(
         r"\blib\.",
         "library.",
         text.replace("inherit (nixpkgs_pinned) lib;", "library = nixpkgs_pinned.lib;"),
     ),
     "another name for an argument": lambda text: text.replace("oldAttrs", "old"),
-    "another name for overlay arguments": lambda text: text.replace("pfinal", "pf").replace(
-        "pprev", "pp"
+    "another name for overlay arguments": lambda text: re.sub(r"\bp(final|prev)\b", r"q\1", text),
+    "a tag instead of a rev": swap('rev = "v2.10.0"', 'tag = "v2.10.0"'),
+    "an indented body": swap("\n  pname", "\n    pname"),
+    "quotes in the shell": both(
+        swap("MAX_JOBS=32", 'MAX_JOBS="32"'),
+        swap("PYTORCH_BUILD_VERSION=2.10.0", "PYTORCH_BUILD_VERSION='2.10.0'"),
     ),
-    "a tag instead of a rev": lambda text: text.replace('rev = "v2.10.0"', 'tag = "v2.10.0"'),
-    "an indented body": lambda text: text.replace("\n  pname", "\n    pname", 1),
-    "quotes in the shell": lambda text: text.replace("MAX_JOBS=32", 'MAX_JOBS="32"').replace(
-        "PYTORCH_BUILD_VERSION=2.10.0", "PYTORCH_BUILD_VERSION='2.10.0'"
-    ),
-    "printf instead of echo": lambda text: text.replace(
-        'echo "2.10.0" > version.txt', "printf '2.10.0\\n' > version.txt"
-    ),
-    "a path with ./": lambda text: text.replace("> cmake/Modules", "> ./cmake/Modules"),
-    "spaces in CMake": lambda text: text.replace("if(NOT", "if (NOT"),
-    "a job limit written another way": lambda text: text.replace(
-        "$((cores < 32 ? cores : 32))", "$((cores > 32 ? 32 : cores))"
-    ),
+    "printf instead of echo": swap('echo "2.10.0" > version', "printf '2.10.0\\n' > version"),
+    "a path with ./": swap("> cmake/Modules", "> ./cmake/Modules"),
+    "spaces in CMake": swap("if(NOT", "if (NOT"),
+    "a job limit written another way": swap("cores < 32 ? cores : 32", "cores > 32 ? 32 : cores"),
     "links one by one": lambda text: re.sub(
-        r"    for library in .*?\n      ln -sfn (\S+)\$library \"(\S+)\$library\"\n    done",
+        LINKS,
         lambda m: "\n".join(
-            f'    ln -s {m[1]}{n} "{m[2]}{n}"' for n in ["cuda", "cub", "thrust", "nv"]
+            f'ln -s {m[1]}{n} "{m[2]}{n}"' for n in ("cuda", "cub", "thrust", "nv")
         ),
         text,
         flags=re.DOTALL,
     ),
-    "a long option": lambda text: text.replace("ln -sfn", "ln --symbolic"),
-    "interpolated": lambda text: text.replace("[ gpuArchSM ]", '[ "${gpuArchSM}" ]'),
-    "a list over lines": lambda text: text.replace(' "-mfma" ]', '\n    "-mfma"\n  ]', 1),
+    "a long option": swap("ln -sfn", "ln --symbolic"),
+    "interpolated": swap("[ gpuArchSM ]", '[ "${gpuArchSM}" ]'),
+    "a list over lines": swap(' "-mfma" ]', '\n    "-mfma"\n  ]'),
 }
 UNCHANGED = list(dict.fromkeys(m.recipe for m in MUTATIONS if m.recipe != MATRIX))
 
@@ -195,7 +170,8 @@ def caught(root: Path) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     for mutation in MUTATIONS:
         if mutation.recipe == MATRIX:  # no recipe is edited: Nix is not needed
             place = root / mutation.name
-            matrix = small_checkout(place, mutation.recipe, mutation.edit)
+            matrix = matrix_reader.parse(edited(small_matrix(), mutation.edit))
+            write_recipes(place, matrix)
             result = verification.verify(matrix, place, only=["matrix", "text"])
             found[mutation.name] = {finding.check for finding in result.findings}
     in_order = {mutation.name: found[mutation.name] for mutation in MUTATIONS}
@@ -208,16 +184,12 @@ def as_json(table: dict[str, set[str]]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def test_there_are_enough_and_no_name_is_used_twice() -> None:
-    assert len(MUTATIONS) >= 255
-    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
-
-
 @needs_nix
 def test_every_mistake_is_caught_and_an_edit_without_meaning_trips_only_the_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One test, as all edits are verified together; more end Nix than one is asked to correct."""
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) >= 255
     monkeypatch.setattr(evaluation, "MOST_ERRORS", 1000)
     mutations, others = caught(tmp_path)
     missed = [name for name, checks in mutations.items() if not checks]
@@ -231,12 +203,8 @@ def test_every_mistake_is_caught_and_an_edit_without_meaning_trips_only_the_comp
 @pytest.fixture
 def few(matrix: Matrix, tmp_path: Path) -> tuple[list[Variant], Path]:
     """The CPU-only variants and a checkout with their recipes."""
-    variants = [variant for variant in matrix.variants if variant.gpu is None]
-    for variant in variants:
-        path = tmp_path / variant.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes((PROJECT / variant.path).read_bytes())
-    return variants, tmp_path
+    shutil.copytree(PROJECT / ".flox", tmp_path / ".flox")
+    return [variant for variant in matrix.variants if variant.gpu is None], tmp_path
 
 
 @needs_nix
@@ -247,20 +215,6 @@ def test_two_recipes_that_are_the_same_build_are_found(
     (root / variants[1].path).write_bytes((root / variants[0].path).read_bytes())
     result = verification.verify(matrix, root, variants=variants, only=["eval-distinct"])
     assert [finding.path for finding in result.findings] == [variants[1].path]
-
-
-@needs_nix
-def test_recipes_that_end_the_process_are_all_named(
-    matrix: Matrix, few: tuple[list[Variant], Path]
-) -> None:
-    variants, root = few
-    for variant in variants[1:]:
-        path = root / variant.path
-        path.write_text(path.read_text().replace("python3Packages.torch.override", "nothing.x"))
-    result = verification.verify(matrix, root, variants=variants, only=["evaluates"])
-    assert [finding.path for finding in result.findings] == [v.path for v in variants[1:]]
-    assert all("'nothing' missing" in finding.found for finding in result.findings)
-    assert all(finding.line > 50 for finding in result.findings)
 
 
 @needs_nix

@@ -87,7 +87,7 @@ def test_another_pytorch_evaluates_on_the_newer_expression(tmp_path: Path) -> No
     only = ["eval-cmake-flags"]
     result = verification.verify(matrix, tmp_path, variants=variants, only=only)
     assert [f.found for f in result.findings] == [
-        "cmakeFlags without -DCUDA_cupti_LIBRARY="
+        "cmakeFlags: without -DCUDA_cupti_LIBRARY="
         "/nix/store/cuda13.2-cuda_cupti-13.2.x-lib/lib/libcupti.so"
     ]
     assert "export PYTORCH_BUILD_VERSION=2.12.0" in text

@@ -105,11 +105,11 @@ def test_the_plain_recipe_takes_no_packages_from_elsewhere(
     path.write_text(recipes.render(whole_matrix)[wrapper.path])
     only = ["eval-cuda-packages"]
     result = verification.verify(whole_matrix, tmp_path, variants=[plain], only=only)
-    found = [item.found.partition(" = ")[0] for item in result.findings]
+    found = [item.found.partition(": ")[0] for item in result.findings]
     names = ("cudatoolkit", "cudnn", "libcusparse_lt", "nccl")
     wrong = [f"{origin}.{name}" for origin in ("checkout", "cudaPackages") for name in names]
     assert found == wrong
-    assert [item.expected for item in result.findings] == [f"{name} nothing" for name in wrong]
+    assert [item.expected for item in result.findings] == [f"{name}: nothing" for name in wrong]
 
 
 def test_the_hash_is_not_taken_yet_and_the_repository_has_no_warning() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import subprocess
 import sys
@@ -19,7 +18,8 @@ from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.verify import recipe_facts, verification
+from build_pytorch.nix.evaluation import shared_import
+from build_pytorch.verify import verification
 
 TEXT = ONE
 
@@ -38,22 +38,17 @@ def test_committed_recipes_are_the_rendered_ones(matrix: Matrix, texts: dict[str
 
 def test_rendering_is_deterministic_across_processes() -> None:
     script = (
-        "import hashlib; from build_pytorch.matrix import matrix_reader; from build_pytorch.generate import recipes;"
-        "t = ''.join(recipes.render(matrix_reader.load()).values());"
-        "print(hashlib.sha256(t.encode()).hexdigest())"
+        "from build_pytorch.matrix import matrix_reader; from build_pytorch.generate import recipes;"
+        "print(recipes.render(matrix_reader.load()))"
     )
-    seen = {
+    argv, seeds = [sys.executable, "-c", script], ("1", "2")
+    one, other = (
         subprocess.run(
-            [sys.executable, "-c", script],
-            env={"PYTHONHASHSEED": seed},
-            cwd=PROJECT,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(seen) == 1
+            argv, env={"PYTHONHASHSEED": it}, cwd=PROJECT, capture_output=True, check=True
+        )
+        for it in seeds
+    )
+    assert one.stdout == other.stdout != b""
 
 
 def test_the_header_names_package_source_and_phase_and_carries_a_digest(
@@ -68,14 +63,8 @@ def test_the_header_names_package_source_and_phase_and_carries_a_digest(
         assert f"`invoke phase{variant.phase.number}`" in header
         assert digest.is_intact(text)
         assert not digest.is_intact(text.replace("-mfma", "-mfmb").replace("armv", "armw"))
-
-
-def test_recipes_read_well(texts: dict[str, str]) -> None:
-    for text in texts.values():
         assert text.endswith("})\n")
-        assert "\n\n\n" not in text
-        assert not re.search(r"[ \t]\n", text)
-        assert "\t" not in text
+        assert not re.search(r"\n\n\n|[ \t]\n|\t", text), "recipes read well"
 
 
 HOSTILE = (
@@ -102,45 +91,25 @@ def test_hostile_text_stays_text_in_every_recipe(tmp_path: Path) -> None:
 def test_a_value_without_a_quoting_filter_is_refused(tmp_path: Path) -> None:
     templates = tmp_path / "templates"
     templates.mkdir()
-    (templates / "bare.j2").write_text("x = {{ value }};")
-    (templates / "wrong.j2").write_text("x = {{ value | name }};")
-    (templates / "misspelled.j2").write_text("x = {{ valu | nix }};")
-    (templates / "broken.j2").write_text("\n{% if %}")
-    for name, says in {
-        "bare.j2": "without a quoting filter",
-        "wrong.j2": "not a name",
-        "misspelled.j2": "'valu' is undefined",
-        "broken.j2": r"templates/broken\.j2:2",
-        "none.j2": "missing; restore it",
+    for name, (text, says) in {
+        "bare.j2": ("x = {{ value }};", "without a quoting filter"),
+        "wrong.j2": ("x = {{ value | name }};", "not a name"),
+        "misspelled.j2": ("x = {{ valu | nix }};", "'valu' is undefined"),
+        "broken.j2": ("\n{% if %}", r"templates/broken\.j2:2"),
     }.items():
+        (templates / name).write_text(text)
         with pytest.raises(BuildPytorchError, match=says):
             recipes.render_template(tmp_path, name, value='"; evil')
+    with pytest.raises(BuildPytorchError, match="missing; restore it"):
+        recipes.render_template(tmp_path, "none.j2")
 
 
-@needs_nix
 def test_release_nix_imports_nixpkgs_once_for_recipes_with_the_same_overlays(
-    tmp_path: Path,
+    matrix: Matrix, texts: dict[str, str]
 ) -> None:
-    """An import for each GPU and platform, one for CPUs, one of the recipe that cleanup keeps."""
-    (tmp_path / "model").symlink_to(recipe_facts.MODEL)
-    (tmp_path / "nixpkgs.nix").write_text(
-        'args: builtins.trace "imported ${args.system}" (import ./model args)\n'
-    )
-    names = [path.stem for path in (PROJECT / ".flox/pkgs").glob("*.nix")]
-    scope = f"""
-      let scope = {{
-        import = builtins.scopedImport scope;
-        builtins = builtins // {{ fetchTarball = _: {tmp_path}/nixpkgs.nix; }};
-      }};
-      release = scope.import {PROJECT}/release.nix {{ }};
-      in map (name: (%s).drvPath) (builtins.fromJSON ''{json.dumps(names)}'')
-    """
-
-    def evaluated(package: str) -> tuple[list[str], int]:
-        argv = ["nix-instantiate", "--eval", "--strict", "--json", "--store", "dummy://", "-E"]
-        done = subprocess.run([*argv, scope % package], check=True, capture_output=True, text=True)
-        return json.loads(done.stdout), done.stderr.count("trace: imported ")
-
-    alone, imports = evaluated(f'scope.import ({PROJECT}/.flox/pkgs + "/${{name}}.nix") {{ }}')
-    assert evaluated("release.${name}") == (alone, 9 + 2 + 1 + 1)
-    assert (len(set(alone)), imports) == (44, 44)
+    """An import for each GPU and platform, and one for CPUs of each platform."""
+    rendered = recipes.render(matrix)
+    release = recipes.release_nix(matrix, rendered)
+    files = re.findall(r"(?m)^  nixpkgs_\S+ = import \./(\S+\.nix);$", release)
+    assert len({rendered[file] for file in files}) == len(files) == 9 + 2 + 1
+    assert len({shared_import(text) for text in texts.values()}) == len(files)

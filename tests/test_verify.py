@@ -1,4 +1,4 @@
-"""The verify command: selections, strictness, reports for programs, and the pinned category."""
+"""Verification: a clean tree passes, each check has a tree that trips it, and the command."""
 
 from __future__ import annotations
 
@@ -8,24 +8,39 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from conftest import ONE, PROJECT, Project, copied_project, error_line, needs_nix, unfolded
+from conftest import (
+    LEGACY,
+    NIX,
+    ONE,
+    PROJECT,
+    Project,
+    copied_project,
+    error_line,
+    needs_nix,
+    unfolded,
+)
+from mutations import swap
 from one_release import written_out
 
 from build_pytorch.base.console import Screen
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.nix import derivations, evaluation, quoting
 from build_pytorch.tasks.reference_pages import reference_pages
-from build_pytorch.verify import recipe_facts, reports, verification
+from build_pytorch.verify import check, recipe_facts, reports, verification
 from build_pytorch.verify.verification import VerificationResult
 
+Edit = Callable[[str], str | bytes | None]
+
 GPU = "cuda13_0-sm90-avx512"
+GPU_RECIPE = f".flox/pkgs/pytorch-python313-{GPU}.nix"
 CPU_RECIPE = ".flox/pkgs/pytorch-python313-cpu-avx2.nix"
+PAGE = "docs/reference/releases.md"
 MATRIX = matrix_reader.parse(ONE)
-LINES = ONE.splitlines()
 
 needs_gcc = pytest.mark.skipif(
     shutil.which("gcc") is None or os.uname().machine != "x86_64", reason="no gcc for x86-64"
@@ -34,7 +49,7 @@ needs_gcc = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project that no test changes."""
+    """A project in which each test restores what it changed."""
     return copied_project(tmp_path_factory.mktemp("clean") / "project")
 
 
@@ -42,20 +57,193 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project with a recipe for the wrong architecture, and one that is no Nix."""
     project = copied_project(tmp_path_factory.mktemp("broken") / "project")
-    project.edit(f".flox/pkgs/pytorch-python313-{GPU}.nix", '"9.0"', '"8.9"')
+    project.edit(GPU_RECIPE, '"9.0"', '"8.9"')
     project.recipe("cpu-avx2").write_text('{ pkgs }: pkgs.hello "\x07%\n<&>\n')
     project.recipe("cpu-avx512").write_text('{ pkgs }: { pname = "\x1b[2Jgone"; }\n')
     return project
 
 
-@pytest.fixture(scope="module")
-def broken_result(broken: Project) -> VerificationResult:
-    """What a verification of the broken project finds."""
-    return verification.verify(MATRIX, broken.root, pages=reference_pages)
+def verified(root: Path, *only: str) -> VerificationResult:
+    return verification.verify(MATRIX, root, only=only, pages=reference_pages())
 
 
 def verify(project: Project, *argv: str) -> subprocess.CompletedProcess[str]:
     return project.invoke("verify", *argv)
+
+
+# --- for each check a tree that trips it ---
+
+
+def gone(_: str) -> None:
+    """Remove the file."""
+
+
+BROKEN: list[tuple[str, str, Edit]] = [
+    ("extra-recipe", ".flox/pkgs/pytorch-python313-cuda13_0-sm75-avx2.nix", lambda _: "{ }\n"),
+    ("missing-recipe", GPU_RECIPE, gone),
+    ("missing-recipe", GPU_RECIPE, lambda _: b"\xff\xfe"),
+    ("extra-recipe", ".flox/pkgs/below/hello.nix", lambda _: "{ hello }: hello\n"),
+    ("substitution-fails", GPU_RECIPE, swap("--replace-fail 'extras", "--replace-warn 'extras")),
+    ("shell-files", "nix/compiler_cache.sh", lambda text: text + "if\n"),
+    ("substitution-fails", GPU_RECIPE, swap("    substituteInPlace", "    sed -i s/a/b/ setup.py\n    s")),
+    ("pattern-lines", GPU_RECIPE, swap("let\n", "let\n  # not cudaPackages_13 here\n")),
+    ("pattern-lines", CPU_RECIPE, swap("let\n", "let\n  # final.cudaPackages_13\n")),
+    ("retired-pin", GPU_RECIPE, swap("let\n", "let\n  # was fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3\n")),
+    ("magma-enabled", GPU_RECIPE, swap('"-DCUDA_VERSION=13.0"', '"-DUSE_MAGMA=OFF"')),
+    ("magma-enabled", GPU_RECIPE, swap("let\n", "let\n  filterMagma = x: x;\n")),
+    ("gpu-arch", GPU_RECIPE, swap('gpuArchNum = "90"', 'gpuArchNum = "9.0"')),
+    ("gpu-arch", GPU_RECIPE, swap('  gpuArchSM = "9.0"', '  # gpuArchSM = "9.0"')),
+    ("two-stage-override", GPU_RECIPE, swap("torch.override {", "torch.overide {")),
+    ("generated-recipes", GPU_RECIPE, swap("# CPU instruction set", "# The CPU")),
+    ("generated-docs", "README.md", swap("**44 variants**", "**43 variants**")),
+    ("generated-docs", "README.md", swap("<!-- end generated: counts -->", "")),
+    ("generated-docs", PAGE, swap("44 variants", "36 variants")),
+    ("generated-docs", PAGE, gone),
+    ("generated-docs", "docs/reference/checks.md", swap("# The checks", "# Checks")),
+]  # fmt: skip
+
+
+def put(file: Path, data: bytes | None) -> None:
+    if data is None:
+        file.unlink()
+    else:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("id_", "path", "edit"), BROKEN, ids=[f"{n}-{it[0]}" for n, it in enumerate(BROKEN)]
+)
+def test_a_broken_tree_trips_the_check(clean: Project, id_: str, path: str, edit: Edit) -> None:
+    file = clean.root / path
+    before = file.read_bytes() if file.exists() else None
+    after = edit((before or b"").decode())
+    put(file, after.encode() if isinstance(after, str) else after)
+    try:
+        assert id_ in {finding.check for finding in verified(clean.root, id_).findings}
+    finally:
+        put(file, before)
+
+
+ELSEWHERE = {
+    "compiler-flags": "test_verify.py",
+    "nvcc-architectures": "test_verify.py",
+    "eval-release-nix": "test_release_nix.py",
+    "flox-environment": "test_bump.py",
+    "eval-distinct": "test_mutations.py",
+}
+"""Checks that other tests trip; the table of mutations names most of the rest."""
+
+
+def test_every_check_has_a_case_in_which_it_fails() -> None:
+    caught = json.loads((PROJECT / "tests/fixtures/mutations.json").read_text())
+    tripped = {id_ for checks in caught.values() for id_ in checks} | {it[0] for it in BROKEN}
+    assert check.chosen().keys() - tripped - ELSEWHERE.keys() == set()
+    assert all(id_ in (PROJECT / "tests" / file).read_text() for id_, file in ELSEWHERE.items())
+
+
+def test_a_schema_that_is_not_generated_again_is_found(project: Project) -> None:
+    project.edit("build_pytorch/matrix/matrix.schema.json", '"family"', '"famly"')
+    assert len(verified(project.root, "generated-docs").findings) == 1
+    assert project.invoke("phase5", "--force").returncode == 0
+    assert verified(project.root, "generated-docs").findings == []
+
+
+def test_templates_that_cannot_be_read_are_not_called_missing(project: Project) -> None:
+    shutil.rmtree(project.root / "templates")
+    (project.root / "templates").symlink_to("templates")
+    done = project.invoke("verify", "--json", "--only", "generated-recipes")
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert "cannot be read: " in finding["found"]
+    assert "missing" not in finding["found"]
+
+
+def test_a_clean_tree_has_no_finding_and_its_comments_count_for_the_digest_only(
+    clean: Project,
+) -> None:
+    result = verified(clean.root)
+    assert (result.findings, result.exit_code) == ([], 0)
+    with clean.edited(GPU_RECIPE, "let\n", "let\n\n  # A note of our own\n"):
+        found = verified(clean.root, "text", "generated").findings
+    assert {finding.check for finding in found} == {"generated-recipes"}
+
+
+@needs_nix
+def test_after_20_recipes_that_end_nix_one_finding_stands_for_the_others(project: Project) -> None:
+    for recipe in project.pkgs.glob("*.nix"):  # a missing attribute cannot be caught
+        recipe.write_text(recipe.read_text().replace("\nlet\n", "\nassert builtins.no;\nlet\n"))
+    findings = verified(project.root, "evaluates").findings
+    *first, last = (finding.found for finding in findings)
+    assert len(first) == evaluation.MOST_ERRORS
+    assert all(finding.line > 10 for finding in findings[:-1])
+    assert all("attribute 'no' missing" in found for found in first), first
+    stopped = sum(map(int, re.findall(r"it also stops (\d+) companion", "\n".join(first))))
+    number = len(MATRIX.packages) - len(first) - stopped  # release.nix needs all of them
+    why = f"{len(first)} other recipes end Nix; correct these, then `invoke verify` goes on"
+    assert last == f"{number} recipes not evaluated: {why}"
+
+
+@needs_nix
+def test_the_hand_written_canonical_recipe_builds_the_right_package(project: Project) -> None:
+    name = "pytorch-python313-cuda13_0-sm120-avx512.nix"
+    (project.pkgs / name).write_bytes((LEGACY / name).read_bytes())
+    findings = verified(project.root).findings
+    assert {f.check for f in findings if f.severity == "error"} == set()
+    # Its MAX_JOBS has no effect, and its import leaves the system to the machine.
+    # It has not what later builds taught: CUPTI, a stub by path, a log with the steps of Ninja,
+    # a package that is not broken.
+    assert {f.check for f in findings} <= {
+        *("hook-jobs", "hook-files", "hook-environment", "eval-nixpkgs", "hook-ends"),
+        *("eval-passthru", "eval-meta"),
+    }
+    project.edit(f".flox/pkgs/{name}", '"12.0"', '"9.0"')
+    assert verified(project.root, "gpu-arch").findings, "kept and looked at all the same"
+
+
+def test_a_tree_without_anything_is_findings_not_success(tmp_path: Path) -> None:
+    result = verified(tmp_path)
+    assert result.exit_code == 1
+    states = {outcome.id: outcome.state for outcome in result.checks}
+    assert states["missing-recipe"] == "failed"
+    assert states["gpu-arch"] == states["two-stage-override"] == "skipped"
+    without_recipes = {*check.chosen(["matrix", "compiler", "extra-recipe", "shell-files"])}
+    assert {id_ for id_, state in states.items() if state == "passed"} <= without_recipes
+
+
+def test_findings_have_file_line_found_expected_and_fix(clean: Project) -> None:
+    with clean.edited(GPU_RECIPE, 'gpuArchSM = "9.0"', 'gpuArchSM = "8.9"'):
+        done = verify(clean, "--json", "--only", "gpu-arch,generated-recipes")
+    assert done.returncode == 1
+    findings = {f["check"]: f for f in json.loads(done.stdout)["findings"]}
+    line = clean.recipe(GPU).read_text().split("gpuArchSM")[0].count("\n") + 1
+    assert findings["gpu-arch"] == {
+        "check": "gpu-arch",
+        "severity": "error",
+        "path": GPU_RECIPE,
+        "line": line,
+        "found": 'gpuArch: gpuArchSM = "8.9" in place of gpuArchSM = "9.0"',
+        "expected": 'gpuArch: gpuArchNum = "90", gpuArchSM = "9.0"',
+        "fix": "run `invoke phase2 --force`, or: use the dotted capability for gpuArchSM, "
+        "its digits for gpuArchNum",
+    }
+    assert findings["generated-recipes"]["path"] == GPU_RECIPE
+    done = verify(clean, "--only", "gpu-arch,compiler", "--json")
+    assert [*checks_in(done)] == ["gpu-arch", "compiler-flags", "nvcc-architectures"]
+
+
+HALF_BROKEN = ["", "{", "\x00", '"', "''", "# only a comment", "}" * 1000, '"${' * 500, "/*", "🦊"]
+
+
+def test_half_broken_files_give_findings_and_no_crash(tmp_path: Path) -> None:
+    """One recipe for each text, all verified in one run."""
+    variants = [v for v in MATRIX.variants if v.gpu][: len(HALF_BROKEN)]
+    (tmp_path / variants[0].path).parent.mkdir(parents=True)
+    for variant, text in zip(variants, HALF_BROKEN, strict=True):
+        (tmp_path / variant.path).write_text(text)
+    result = verified(tmp_path, "text", "evaluation", "hooks", "generated")
+    assert result.exit_code == 1
+    stages = {f.path for f in result.findings if f.check == "two-stage-override"}
+    assert stages == {variant.path for variant in variants}
 
 
 # --- what to look at ---
@@ -67,38 +255,30 @@ def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
     done = verify(broken, "--packages", "sm90-*", "--json")
     assert done.returncode == 1
     document = json.loads(done.stdout)
-    assert document["variants"] == [
-        f"sm90-{isa}" for isa in ("avx2", "avx512", "avx512bf16", "avx512vnni")
-    ]
+    isas = ("avx2", "avx512", "avx512bf16", "avx512vnni")
+    assert document["variants"] == [f"sm90-{isa}" for isa in isas]
     assert {finding["path"] for finding in document["findings"]} == {
-        f".flox/pkgs/pytorch-python313-{GPU}.nix",
+        GPU_RECIPE,
         f"companions/.flox/pkgs/torchvision-python313-{GPU}.nix",
         f"companions/.flox/pkgs/torchaudio-python313-{GPU}.nix",
     }
-    assert "missing-recipe" not in {check["id"] for check in document["checks"]}
+    assert "missing-recipe" not in {it["id"] for it in document["checks"]}
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--packages", "sm91-*"], 'no package matches "sm91-*"'),
-        (["--packages", "sm90-avx51"], 'did you mean "sm90-avx512"?'),
-        (["--only", "gpu-arc"], 'did you mean "gpu-arch"?'),
-        (["--packages", "sm90-*", "--only", "missing-recipe"], "these checks need all variants"),
-        (["--explain", "hoks"], 'did you mean "hooks"?'),
-        (["--only", "toolchain"], 'no check or category "toolchain"'),
-    ],
-)
-def test_selecting_nothing_is_bad_input(clean: Project, argv: list[str], message: str) -> None:
-    done = verify(clean, *argv)
-    assert done.returncode == 2
-    assert message in error_line(done)
-
-
-def test_only_takes_checks_and_categories(clean: Project) -> None:
-    done = verify(clean, "--only", "gpu-arch,compiler", "--json")
-    ids = [check["id"] for check in json.loads(done.stdout)["checks"]]
-    assert ids == ["gpu-arch", "compiler-flags", "nvcc-architectures"]
+def test_selecting_nothing_is_bad_input(clean: Project) -> None:
+    for argv, message in {
+        "--packages sm91-*": 'no package matches "sm91-*"',
+        "--packages sm90-avx51": 'did you mean "sm90-avx512"?',
+        "--only gpu-arc": 'did you mean "gpu-arch"?',
+        "--packages sm90-* --only missing-recipe": "these checks need all variants",
+        "--explain hoks": 'did you mean "hooks"?',
+        "--only toolchain": 'no check or category "toolchain"',
+        "--packages cpu-avx2 --pinned --only evaluation": "cannot be downloaded" if NIX else "Nix",
+    }.items():
+        done = verify(clean, *argv.split())
+        assert done.returncode == 2
+        assert message in error_line(done)
+        assert len(error_line(done)) < 300
 
 
 # --- with fewer tools ---
@@ -114,14 +294,13 @@ def only(folder: Path, *programs: str) -> dict[str, str]:
 
 def script(folder: Path, name: str, text: str) -> dict[str, str]:
     """A PATH with a program of our own in front."""
-    folder.mkdir(exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\n{text}\n")
     (folder / name).chmod(0o755)
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
 def checks_in(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    return {check["id"]: check for check in json.loads(done.stdout)["checks"]}
+    return {it["id"]: it for it in json.loads(done.stdout)["checks"]}
 
 
 def test_without_tools_their_checks_are_skipped_and_strict_fails(
@@ -139,22 +318,19 @@ def test_without_tools_their_checks_are_skipped_and_strict_fails(
     assert states["nvcc-architectures"]["reason"] == "no nvcc"
 
 
-def test_an_nvcc_of_another_cuda_skips_the_check(clean: Project, tmp_path: Path) -> None:
-    said = 'echo "Cuda compilation tools, release 12.4, V12.4.131"; echo sm_90'
-    argv = ("invoke", "verify", "--only", "nvcc-architectures", "--json")
-    (check,) = checks_in(clean.run(*argv, env=script(tmp_path, "nvcc", said))).values()
-    assert check["state"] == "skipped"
-    assert check["reason"] == "nvcc is 12.4, not that of the release"
-
-
-def test_an_nvcc_that_lacks_an_architecture_is_a_finding(clean: Project, tmp_path: Path) -> None:
-    said = 'echo "release 13.0, V13.0.88"; echo sm_80 sm_86 sm_89 sm_90 sm_100'
-    argv = ("invoke", "verify", "--only", "nvcc-architectures", "--json")
-    done = clean.run(*argv, env=script(tmp_path, "nvcc", said))
-    assert done.returncode == 1
-    findings = json.loads(done.stdout)["findings"]
-    found = sorted(f["expected"].split()[0] for f in findings)
-    assert found == [f"sm_{code}" for code in (103, 110, 120, 121)]
+def test_an_nvcc_is_asked_for_the_architectures_of_its_own_cuda(
+    clean: Project, tmp_path: Path
+) -> None:
+    for said, reason, lacking in (
+        ("release 12.4, V12.4.131", "nvcc is 12.4, not that of the release", []),
+        ("release 13.0, V13.0.88", "", ["sm_103", "sm_110", "sm_120", "sm_121"]),
+    ):
+        env = script(tmp_path, "nvcc", f'echo "{said}"; echo sm_80 sm_86 sm_89 sm_90 sm_100')
+        done = clean.run("invoke", "verify", "--only", "nvcc-architectures", "--json", env=env)
+        (found,) = checks_in(done).values()
+        assert (found["state"], found["reason"]) == ("skipped" if reason else "failed", reason)
+        findings = json.loads(done.stdout)["findings"]
+        assert sorted(f["expected"].split()[0] for f in findings) == lacking
 
 
 @needs_gcc
@@ -169,31 +345,22 @@ def test_flags_that_gcc_refuses_or_that_promise_too_much_are_findings(clean: Pro
     assert "-mavx512bf17" in by_table["[cpu.avx512bf16]"]
 
 
-# --- for programs ---
+# --- reports ---
 
 
-def test_github_gets_annotations(broken_result: VerificationResult) -> None:
-    stream = io.StringIO()
-    reports.print_annotations(broken_result, stream)
+def test_github_gets_annotations_and_a_terminal_no_control_characters(broken: Project) -> None:
+    result = verified(broken.root)
+    reports.print_annotations(result, stream := io.StringIO())
     lines = stream.getvalue().splitlines()
     errors = [line for line in lines if line.startswith("::error file=")]
-    assert any(f"file=.flox/pkgs/pytorch-python313-{GPU}.nix,line=" in line for line in errors)
+    assert any(f"file={GPU_RECIPE},line=" in line for line in errors)
     assert all("\x07" not in line for line in lines)
-    line = LINES.index("[pin.early_2026]") + 1
+    line = ONE.splitlines().index("[pin.early_2026]") + 1
     assert lines[-1].startswith(f"::notice::matrix.toml:{line}: pin.early_2026")
-
-
-def test_github_is_known_by_its_environment(broken: Project) -> None:
     words = ("invoke", "verify", "--only", "gpu-arch")
     assert "::error" not in broken.run(*words).stdout
     assert "::error" in broken.run(*words, env={"GITHUB_ACTIONS": "true"}).stdout
-
-
-def test_control_characters_of_a_file_do_not_reach_the_terminal(
-    broken_result: VerificationResult,
-) -> None:
-    stream = io.StringIO()
-    reports.show(broken_result, Screen(stream))
+    reports.show(result, Screen(stream := io.StringIO()))
     assert "cpu-avx512.nix" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
 
@@ -225,6 +392,9 @@ def test_only_what_matters_is_shown_and_all_of_it_fits_80_columns(project: Proje
             assert len(line) <= 80 or " " not in line.strip(), line
 
 
+# --- what Nix says ---
+
+
 @needs_nix
 def test_a_nix_that_fails_is_a_failure_and_no_skip(clean: Project, tmp_path: Path) -> None:
     env = script(tmp_path, "nix-instantiate", "echo error: the store is locked >&2; exit 1")
@@ -243,30 +413,61 @@ def test_a_recipe_cannot_hide_behind_a_false_announcement(clean: Project) -> Non
     assert finding["path"] == CPU_RECIPE
     assert finding["found"] == "attribute 'nosuch' missing; it also stops 2 companions"
     states = checks_in(done)
-    assert states["evaluates"]["state"] == "failed"
-    assert states["eval-names"]["state"] == "skipped"
-    assert {check["reason"] for check in states.values()} == {"3 recipes not evaluated"}
+    assert (states["evaluates"]["state"], states["eval-names"]["state"]) == ("failed", "skipped")
+    assert {it["reason"] for it in states.values()} == {"3 recipes not evaluated"}
 
 
 @needs_nix
 def test_strict_fails_on_a_warning(clean: Project) -> None:
-    words = ("--packages", "cpu-avx2", "--only", "evaluation")
+    words = ("--packages", "cpu-avx2", "--only", "eval-nixpkgs")
     with clean.edited(CPU_RECIPE, '    system = "x86_64-linux";\n', ""):
         assert verify(clean, *words).returncode == 0
         done = verify(clean, *words, "--strict")
     assert done.returncode == 1
-    assert unfolded(done.stdout).endswith("; --strict fails on 1 warning")
+    said = "1 warning; --strict fails on warnings and skipped checks"
+    assert unfolded(done.stdout).endswith(said)
+
+
+NIX_2_8: Final = """warning: the group 'nixbld' does not exist
+trace: evaluation warning: torch is old
+trace: facts {"id":"a.nix","facts":{}}
+error: attribute 'nosuch' missing
+
+       at /checkout/a.nix:2:16:
+
+            1| { a =
+
+       … while evaluating the attribute 'a'
+(use '--show-trace' to show detailed location information)
+"""
+NIX_2_34: Final = """warning: the group 'nixbld' does not exist
+evaluation warning: torch is old
+trace: facts {"id":"a.nix","facts":{}}
+error:
+       … while evaluating list element at index 0
+         at /checkout/a.nix:1:3:
+            1| { a =
+
+       error: attribute 'nosuch'
+       missing
+       at /checkout/a.nix:2:16:
+"""
+OF_A_FUNCTION: Final = """error: anonymous function at /m/torch.nix:4:1 called with unexpected argument 'newer'
+
+       at /m/python.nix:31:34:
+"""
+"""As Nix 2.8 said it of the torch of `nox -s whole`."""
+
+
+def test_errors_and_warnings_of_old_and_new_nix_are_read() -> None:
+    for said in (NIX_2_8, NIX_2_34):
+        assert evaluation.message_of(said) == "attribute 'nosuch' missing"
+        assert evaluation.printed(said)["a.nix"].warnings == ["torch is old"]
+    wanted = "anonymous function called with unexpected argument 'newer'"
+    assert evaluation.message_of(OF_A_FUNCTION) == wanted
 
 
 # --- against the pinned nixpkgs ---
-
-
-@needs_nix
-def test_without_network_and_store_pinned_is_one_line(clean: Project) -> None:
-    done = verify(clean, "--packages", "cpu-avx2", "--pinned", "--only", "evaluation")
-    assert done.returncode == 2
-    assert "cannot be downloaded" in error_line(done)
-    assert len(error_line(done)) < 300
 
 
 @pytest.fixture(scope="module")
@@ -291,68 +492,19 @@ def pinned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, dict[str,
     return project, store
 
 
+PINNED: Final = ("invoke", "verify", "--pinned", "--json", "--only", "evaluation,hooks")
+
+
 @needs_nix
 def test_pinned_fetches_for_real_and_gives_derivations(
     pinned: tuple[Project, dict[str, str]],
 ) -> None:
     project, store = pinned
-    words = ("invoke", "verify", "--pinned", "--json", "--only", "evaluation,hooks")
-    done = project.run(*words, env=store)
+    done = project.run(*PINNED, env=store)
     assert done.returncode == 0, done.stdout + done.stderr
-    document = json.loads(done.stdout)
-    assert document["findings"] == []
-    skipped = {check["id"] for check in document["checks"] if check["state"] != "passed"}
+    assert json.loads(done.stdout)["findings"] == []
+    skipped = {id_ for id_, it in checks_in(done).items() if it["state"] != "passed"}
     assert skipped == {"eval-pin", "eval-nixpkgs"}, "only the model records them"
-
-
-NIX_2_8: Final = """warning: the group 'nixbld' does not exist
-trace: evaluation warning: torch is old
-trace: facts {"id":"a.nix","facts":{}}
-error: attribute 'nosuch' missing
-
-       at /checkout/a.nix:2:16:
-
-            1| { a =
-
-       … while evaluating the attribute 'a'
-
-       at /checkout/a.nix:1:3:
-(use '--show-trace' to show detailed location information)
-"""
-NIX_2_34: Final = """warning: the group 'nixbld' does not exist
-evaluation warning: torch is old
-trace: facts {"id":"a.nix","facts":{}}
-error:
-       … while evaluating list element at index 0
-         at /checkout/a.nix:1:3:
-            1| { a =
-             |   ^
-
-       error: attribute 'nosuch'
-       missing
-       at /checkout/a.nix:2:16:
-            1| { a =
-             |                ^
-"""
-
-
-def test_the_place_of_a_function_hides_no_argument() -> None:
-    """As Nix 2.8 said it of the torch of `nox -s whole`."""
-    said = """error: anonymous function at /nix/store/m-source/torch.nix:4:1 called with unexpected argument 'newer'
-
-       at /nix/store/m-source/python.nix:31:34:
-
-           30|       # The attribute is torch: the set has no `pytorch`.
-(use '--show-trace' to show detailed location information)
-"""  # noqa: E501
-    wanted = "anonymous function called with unexpected argument 'newer'"
-    assert evaluation.message_of(said) == wanted
-
-
-@pytest.mark.parametrize("said", [NIX_2_8, NIX_2_34], ids=["2.8", "2.34"])
-def test_errors_and_warnings_of_old_and_new_nix_are_read(said: str) -> None:
-    assert evaluation.message_of(said) == "attribute 'nosuch' missing"
-    assert evaluation.printed(said)["a.nix"].warnings == ["torch is old"]
 
 
 @pytest.mark.slow
@@ -361,14 +513,12 @@ def test_pinned_finds_what_is_wrong_and_what_nix_warns_of(
     pinned: tuple[Project, dict[str, str]],
 ) -> None:
     project, store = pinned
-    gpu = f".flox/pkgs/pytorch-python313-{GPU}.nix"
     warning = '  patches = builtins.trace "warning: this is old" [];\n\n  # Only'
-    words = ("invoke", "verify", "--pinned", "--json", "--only", "evaluation,hooks")
     with (
-        project.edited(gpu, "gpuTargets = [ gpuArchSM ]", 'gpuTargets = [ "sm_90" ]'),
+        project.edited(GPU_RECIPE, "gpuTargets = [ gpuArchSM ]", 'gpuTargets = [ "sm_90" ]'),
         project.edited(CPU_RECIPE, "  patches = [];\n\n  # Only", warning),
     ):
-        done = project.run(*words, env=store)
+        done = project.run(*PINNED, env=store)
     assert done.returncode == 1
     found = {(f["check"], f["severity"]) for f in json.loads(done.stdout)["findings"]}
     assert found == {("hook-environment", "error"), ("eval-warnings", "warning")}

@@ -93,7 +93,7 @@ def run(
     if verify and is_pending:
         screen.line("Verification not run: the files above are not written yet.")
     elif verify:
-        result = verification.verify(matrix, root, pages=reference_pages)
+        result = verification.verify(matrix, root, pages=pages)
         reports.show(result, screen, verbose=verbose)
         code = max(code, result.exit_code)
     return code

@@ -52,7 +52,7 @@ def verify(
         only=words(only),
         strict=strict,
         pinned=pinned,
-        pages=reference_pages,
+        pages=reference_pages(),
     )
     if json:
         print_json(result, sys.stdout)

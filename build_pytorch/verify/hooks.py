@@ -1,6 +1,6 @@
 """Build hooks that run in Bash, in a throw-away folder with stand-ins for source and programs.
 
-A run has a time limit, and an environment with nothing of this process but PATH.
+All runs have one time limit, and an environment with nothing of this process but PATH.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,48 +30,19 @@ NAMES: Final = ("postPatch", "preConfigure", "preBuild")
 FLAG: Final = "-O1"
 """What CXXFLAGS, CFLAGS and CUDAFLAGS hold before the hooks run."""
 FLAGS: Final = ("CXXFLAGS", "CFLAGS", "CUDAFLAGS")
-_JOBS: Final = ("MAX_JOBS", "NIX_BUILD_CORES")
+_JOBS: Final = {"env.MAX_JOBS", "env.NIX_BUILD_CORES"}
 MACHINES: Final = ((4, 48), (0, 6), (0, 48), (192, 256))
 """The cores that Nix gives a build (0: all), and those that the machine has."""
 
 STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
 CODEGEN: Final = "cmake/Codegen.cmake"
 DEPENDENCIES: Final = "cmake/Dependencies.cmake"
-MKL: Final = "cmake/public/mkl.cmake"
 OPENSSL: Final = "torch/_inductor/codecache.py"
-
-_CONDITION: Final = """\
-if("${{_arch}}" STREQUAL "{code}a")
-  if(_existing_arch_flags MATCHES ".*compute_{base}.*")
-    list(APPEND _flags "-gencode;arch=compute_{code}a,code=sm_{code}a")
-  endif()
-endif()
-"""
-_CODES: Final = (("90", "90"), ("100", "100"), ("103", "100"), ("120", "120"), ("121", "120"))
-SOURCE: Final = {
-    OPENSSL: '"openssl"\n',
-    CODEGEN: "".join(_CONDITION.format(code=code, base=base) for code, base in _CODES),
-    DEPENDENCIES: """\
-find_library(CUPTI_LIBRARY_PATH ${CUPTI_LIB_NAME} PATHS
-    ${CUDA_SOURCE_DIR}/extras/CUPTI/lib64
-    NO_DEFAULT_PATH)
-find_path(CUPTI_INCLUDE_DIR cupti.h PATHS
-    ${CUDA_SOURCE_DIR}/extras/CUPTI/include
-    NO_DEFAULT_PATH)
-""",
-    MKL: """target_link_libraries(caffe2::mkl INTERFACE ${MKL_LIBRARIES})
-set_property(
-  TARGET caffe2::mkl PROPERTY INTERFACE_LINK_DIRECTORIES
-  ${MKL_ROOT}/lib ${MKL_ROOT}/lib/intel64 ${MKL_ROOT}/lib/intel64_win ${MKL_ROOT}/lib/win-x64)
-""",
-}
-"""The parts of PyTorch's files that hooks look for. Other files of the source are empty."""
-_GUARD: Final = 'AND NOT _existing_arch_flags MATCHES ".*compute_103.*")'
-"""What pull request 187006 of PyTorch adds to a condition, which no build for 10.3 alone meets."""
-_OTHER_TEXTS: Final = {
-    CODEGEN: SOURCE[CODEGEN].replace('.*")', f'.*" {_GUARD}'),
-    OPENSSL: "# of another version\n",
-}
+_FILES: Final = tomllib.loads(Path(__file__).with_name("hook_source.toml").read_text("utf-8"))
+SOURCE: Final[dict[str, str]] = _FILES["source"]
+FIXED: Final[dict[str, dict[str, str]]] = _FILES["fixed"]
+"""The files that a fix of a recipe changes, by its name and path."""
+_OTHER_TEXTS: Final[dict[str, str]] = _FILES["other"]
 """Files of sources of other versions: with a text that a recipe changes, or that nixpkgs does."""
 
 _FILE: Final = re.compile(
@@ -86,35 +58,35 @@ the last lines of a run that does not come to its end; `hook.options` of the she
 Paths are as in a build in /build."""
 
 
-class HookJob(NamedTuple):
-    """A run to make: the hooks by name, the variables that they get, and the files of the source.
+class HookRun(NamedTuple):
+    """A run to make: hooks in the order of NAMES, and what PYTORCH_BUILD_VERSION is before them.
 
-    Files that only hooks name are empty: a substitution in them succeeds.
+    `changed` are files of the source with other texts than in SOURCE.
     """
 
-    texts: Mapping[str, str]
-    environment: Mapping[str, str] = {}
-    source: Mapping[str, str] = SOURCE
+    hooks: tuple[str, ...]
+    build_version: str = ""
+    changed: tuple[tuple[str, str], ...] = ()
 
     @property
     def files(self) -> dict[str, str]:
-        """The files of the source by path."""
-        named = _FILE.findall("\n".join(self.texts.values()))
-        return dict.fromkeys([*named, "setup.py", STUB], "") | dict(self.source)
+        """The files of the source by path. Those that only hooks name are empty."""
+        named = _FILE.findall("\n".join(self.hooks))
+        return dict.fromkeys([*named, "setup.py", STUB], "") | SOURCE | dict(self.changed)
 
 
-def run_all(jobs: Sequence[HookJob]) -> list[Facts]:
-    """Run hooks and return the facts and `hook.output` of each job, in their order.
+def run_all(runs: Sequence[HookRun]) -> list[Facts]:
+    """Run hooks and return the facts and `hook.output` of each run, in their order.
 
     Raises ToolError if Bash cannot be run.
     """
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="build-pytorch-hooks-", dir=memory) as name:
         root = Path(name).resolve()
-        folders = [root / str(number) for number in range(len(jobs))]
-        for job, folder in zip(jobs, folders, strict=True):
-            _prepare(job, folder)
-        texts = "\n".join(text for job in jobs for text in job.texts.values())
+        folders = [root / str(number) for number in range(len(runs))]
+        for run, folder in zip(runs, folders, strict=True):
+            _prepare(run, folder)
+        texts = "\n".join(text for run in runs for text in run.hooks)
         program = rf"{re.escape(str(store.folder()))}/[\w.+-]+/bin/[\w.+-]+"
         stand_ins = (f"{it}() {{ :; }}\n" for it in sorted(set(re.findall(program, texts))))
         (root / "programs").write_text("".join(stand_ins))
@@ -123,28 +95,27 @@ def run_all(jobs: Sequence[HookJob]) -> list[Facts]:
         machines = [f"{cores} {processors}" for cores, processors in MACHINES]
         # timeout kills the whole process group, not only Bash.
         argv = ["timeout", "-s", "KILL", str(_SECONDS), "bash", "--noprofile", "--norc"]
-        argv += [str(_HARNESS), str(root), str(len(jobs)), *machines]
+        argv += [str(_HARNESS), str(root), str(len(runs)), *machines]
         process.run(argv, env=clean)
-        return [_result(job, folder) for job, folder in zip(jobs, folders, strict=True)]
+        return [_result(run, folder) for run, folder in zip(runs, folders, strict=True)]
 
 
-def _prepare(job: HookJob, folder: Path) -> None:
+def _prepare(run: HookRun, folder: Path) -> None:
     """Write the files of a run."""
     (folder / "build").mkdir(parents=True)
-    for name, text in job.files.items():
+    for name, text in run.files.items():
         path = folder / "source" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    for name in NAMES:
-        (folder / name).write_text(_BUILD.sub(f"{folder}/build", job.texts.get(name, "")))
-    given = (
-        dict.fromkeys(FLAGS, FLAG) | dict(job.environment) | {"NIX_BUILD_TOP": f"{folder}/build"}
-    )
+    for name, text in zip(NAMES, run.hooks, strict=True):
+        (folder / name).write_text(_BUILD.sub(f"{folder}/build", text))
+    given = dict.fromkeys(FLAGS, FLAG) | {"PYTORCH_BUILD_VERSION": run.build_version}
+    given |= {"NIX_BUILD_TOP": f"{folder}/build"}
     exports = (f"export {name}={shlex.quote(value)}\n" for name, value in given.items())
     (folder / "environment").write_text("".join(exports))
 
 
-def _result(job: HookJob, folder: Path) -> Facts:
+def _result(run: HookRun, folder: Path) -> Facts:
     def text(path: Path) -> str:
         with contextlib.suppress(OSError):
             found = path.read_text(errors="replace").replace(f"{folder}/build", "/build")
@@ -159,60 +130,21 @@ def _result(job: HookJob, folder: Path) -> Facts:
     if not exported:
         last = " / ".join(output.split("\n")[-3:]).strip(" /") or "no output"
         return {"hook.output": output, "hook.end": f"before the end: {last}"}
-    facts = named("jobs.", "jobs", "\n") | {n: exported[n] for n in exported if n[4:] not in _JOBS}
-    facts |= {"hook.output": output, "hook.end": ""}
+    facts = {name: exported[name] for name in exported.keys() - _JOBS}
+    facts |= named("jobs.", "jobs", "\n") | {"hook.output": output, "hook.end": ""}
     facts["hook.options"] = text(folder / "options").strip()
-    source = {f"file.{name}": content for name, content in job.files.items()}
+    before = {f"file.{name}": content for name, content in run.files.items()}
     for base, prefix in ((folder / "source", "file."), (folder / "build", "file./build/")):
         for path in base.rglob("*"):
             fact = prefix + path.relative_to(base).as_posix()
-            before = source.pop(fact, None)
+            was = before.pop(fact, None)
             if path.is_symlink():
                 facts[fact] = f"-> {path.readlink()}"
-            elif path.is_file() and (now := text(path)) != before:
+            elif path.is_file() and (now := text(path)) != was:
                 facts[fact] = without_layout(now)
             elif not (path.is_file() or path.is_dir()):
                 facts[fact] = "(not a file)"
-    return facts | dict.fromkeys(source, "(removed)")
-
-
-class Hooks(NamedTuple):
-    """Hooks in the order of NAMES, and what runs of them depend on.
-
-    `build_version` is the variable of nixpkgs. `values` are texts that name the variant, such as
-    its flags: hooks that differ in them alone share their run. `others` are files of which a source
-    of another version has another text: the hooks run on it as well.
-    """
-
-    texts: tuple[str, ...]
-    build_version: str
-    values: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-
-    def shared(self) -> Hooks:
-        """Return the hooks with a word in the place of each value of the variant."""
-        texts = list(self.texts)
-        for word, value in self._words():
-            # A version contains others: 9.0 is not in 2.9.0.
-            pattern = re.compile(rf"(?<![\w.]){re.escape(value)}(?![\w.])")
-            texts = [pattern.sub(word, text) for text in texts]
-        return self._replace(texts=tuple(texts), values=())
-
-    def _words(self) -> list[tuple[str, str]]:
-        return [(f"ValueOfVariant{n}_", value) for n, value in enumerate(self.values) if value]
-
-    def with_values(self, facts: Facts) -> Facts:
-        """Return facts with the values of the variant in the place of words."""
-        found = facts
-        for word, value in self._words():
-            found = {name: fact.replace(word, value) for name, fact in found.items()}
-        return found
-
-    def jobs(self) -> list[HookJob]:
-        """Return the runs to make: on the source, and on others."""
-        given = {"PYTORCH_BUILD_VERSION": self.build_version}
-        sources = (SOURCE, *(SOURCE | {name: _OTHER_TEXTS[name]} for name in self.others))
-        return [HookJob(dict(zip(NAMES, self.texts, strict=True)), given, it) for it in sources]
+    return facts | dict.fromkeys(before, "(removed)")
 
 
 def other_texts(package: Package) -> dict[str, str]:
@@ -228,22 +160,50 @@ def other_texts(package: Package) -> dict[str, str]:
     return found
 
 
-def facts_of(all_hooks: Sequence[Hooks]) -> list[Facts]:
-    """Run hooks and return the facts of each. Raises ToolError if Bash cannot be run."""
-    shared = [hooks.shared() for hooks in all_hooks]
-    jobs = {hooks: hooks.jobs() for hooks in shared}
-    runs = iter(run_all([job for own in jobs.values() for job in own]))
-    facts = {}
-    for hooks, own in jobs.items():
-        first, *others = (next(runs) for _ in own)
-        place = _BUILD.search("\n".join(hooks.texts))
-        facts[hooks] = first | {"hook.namesBuild": place[0] if place else ""}
-        for name, other in zip(hooks.others, others, strict=True):
-            message = re.search(r"(?m)^build-pytorch: .*$", other["hook.output"])
+def facts_of(hooks: Sequence[tuple[HookRun, Package | None]]) -> list[Facts]:
+    """Run the hooks of packages of the matrix, or of the pin (None), and return the facts of each.
+
+    Hooks that differ only in values that name their variant, such as flags, share their runs.
+    Raises ToolError if Bash cannot be run.
+    """
+    shared = [_shared(*each) for each in hooks]
+    runs = list({run for of_package, _ in shared for run in of_package.values()})
+    ran = dict(zip(runs, run_all(runs), strict=True))
+    found = []
+    for of_package, values in shared:
+        facts = dict(ran[of_package[""]])
+        place = _BUILD.search("\n".join(of_package[""].hooks))
+        facts["hook.namesBuild"] = place[0] if place else ""
+        for name, run in of_package.items():
+            message = re.search(r"(?m)^build-pytorch: .*$", ran[run]["hook.output"])
             stops = f"stops: {message[0] if message else 'no message'}"
-            facts[hooks][f"hook.other {name}"] = stops if other["hook.end"] else "goes on"
-        del facts[hooks]["hook.output"]
-    return [own.with_values(facts[hooks]) for own, hooks in zip(all_hooks, shared, strict=True)]
+            if name:
+                facts[f"hook.other {name}"] = stops if ran[run]["hook.end"] else "goes on"
+        del facts["hook.output"]
+        for word, value in values.items():
+            facts = {name: fact.replace(word, value) for name, fact in facts.items()}
+        found.append(facts)
+    return found
+
+
+def _shared(run: HookRun, package: Package | None) -> tuple[dict[str, HookRun], dict[str, str]]:
+    """Return the runs of a package with words in the place of values, and the values by word.
+
+    The runs are that on the source, by "", and those in which a file has another text.
+    """
+    if package is None:
+        return {"": run}, {}
+    variant = package.variant
+    flags, capability = variant.cpu.flags, variant.gpu.capability if variant.gpu else ""
+    texts = (variant.package, variant.gpu_label, " ".join(flags), ",".join(flags), capability)
+    values = {f"ValueOfVariant{n}_": text for n, text in enumerate(texts) if text}
+    for word, value in values.items():
+        # A version contains others: 9.0 is not in 2.9.0.
+        pattern = re.compile(rf"(?<![\w.]){re.escape(value)}(?![\w.])")
+        run = run._replace(hooks=tuple(pattern.sub(word, hook) for hook in run.hooks))
+    others = other_texts(package)
+    changed = {name: run._replace(changed=((name, _OTHER_TEXTS[name]),)) for name in others}
+    return {"": run} | changed, values
 
 
 def without_layout(text: str) -> str:

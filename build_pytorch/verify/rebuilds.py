@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, get_args
 
 import msgspec
 
 from build_pytorch.base import git, process
-from build_pytorch.base.console import Screen, counted, grouped, shortened, some, visible
+from build_pytorch.base.console import Screen, counted, grouped, some, visible
 from build_pytorch.base.errors import BuildPytorchError, MatrixError, ToolError
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.verify import recipe_facts
-from build_pytorch.verify.context import Context
+from build_pytorch.verify.check import Context
 from build_pytorch.verify.recipe_facts import Facts
 
-State = Literal["rebuilt", "follows", "new", "removed", "text only", "unchanged"]
+State = Literal["rebuilt", "follows", "new", "removed", "unchanged"]
 
 _SHOWN: Final = 60  #: characters of what a fact was, and of what it is
 _MOST_GROUPS: Final = 5  #: groups of packages with the same causes
@@ -27,14 +27,10 @@ _FIRST: Final = ("attr.version", "input.", "attr.propagatedBuildInputs", "src.")
 """Facts from which others follow; they are named first."""
 _CAUSE: Final = re.compile(r"attr\.(?!name$|pname$|src\b)|(?:input|src|magma|nccl|triton)\.|cuda")
 """Facts that are part of a derivation, but for the name."""
-_COMMENT: Final = re.compile(r"(?m)^\s*#.*$")
 
 
 class PackageChange(msgspec.Struct, frozen=True):
-    """What happens to one package: with `follows`, its PyTorch is the only cause.
-
-    `text only`: the recipe has another text, and Nix would build the same.
-    """
+    """What happens to one package: with `follows`, its PyTorch is the only cause."""
 
     package: str
     state: State
@@ -50,13 +46,7 @@ class Rebuilds(msgspec.Struct, frozen=True):
     @property
     def is_none(self) -> bool:
         """Whether nothing has to be built."""
-        return not {change.state for change in self.packages} & {"rebuilt", "follows", "new"}
-
-
-class _Recipe(NamedTuple):
-    package: Package
-    text: str
-    facts: Facts
+        return {change.state for change in self.packages} <= {"removed", "unchanged"}
 
 
 def since(matrix: Matrix, ref: str, variants: Sequence[Variant]) -> Rebuilds:
@@ -93,15 +83,14 @@ def compare(
     evaluate, or if Nix is missing.
     """
     names = {_name(package) for package in chosen}
+    kept = {_name(package) for package in after[0].packages}
+    gone = [p for p, _ in Context(*before).present if names == kept and _name(p) not in kept]
     old, new = (_recipes(*tree, names) for tree in (before, after))
     changes = [
-        _change(old[name], recipe) if name in old else PackageChange(recipe.package.id, "new")
+        _change(old[name], recipe) if name in old else PackageChange(recipe[0].id, "new")
         for name, recipe in new.items()
     ]
-    kept = {_name(package) for package in after[0].packages}
-    if names == kept:
-        gone = [p for p, _ in Context(*before).present if _name(p) not in kept]
-        changes += [PackageChange(package.id, "removed") for package in gone]
+    changes += [PackageChange(package.id, "removed") for package in gone]
     return Rebuilds(against, tuple(changes))
 
 
@@ -111,8 +100,8 @@ def _name(package: Package) -> tuple[str, str]:
 
 
 def _recipes(
-    matrix: Matrix, root: Path, names: set[tuple[str, str]]
-) -> dict[tuple[str, str], _Recipe]:
+    matrix: Matrix, root: Path, names: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], tuple[Package, Facts]]:
     """Return the named packages of a tree. Raises ToolError for a recipe without facts."""
     paths = {p.variant.path for p in matrix.packages if _name(p) in names}
     context = Context(matrix, root, [v for v in matrix.variants if v.path in paths])
@@ -120,38 +109,34 @@ def _recipes(
     for package, _ in context.present:
         if package.path not in given.facts:
             result = given.results.get(package.path)
-            why = result.error if result else "its PyTorch has no recipe"
+            why = result.error if result else given.missing or "its PyTorch has no recipe"
             what = f"{package.path}: not comparable, see `invoke verify` in both trees"
             raise ToolError(f"{what}: {why}")
-    return {
-        _name(package): _Recipe(package, recipe.text, given.facts[package.path])
-        for package, recipe in context.present
-        if _name(package) in names
-    }
+    return {_name(p): (p, given.facts[p.path]) for p, _ in context.present if _name(p) in names}
 
 
-def _change(old: _Recipe, new: _Recipe) -> PackageChange:
+def _change(old: tuple[Package, Facts], new: tuple[Package, Facts]) -> PackageChange:
     """Return the state of a package and the causes, the root cause first."""
-    was, now = old.package.variant, new.package.variant
-    is_variant = new.package is now
+    package = new[0]
+    was, now = old[0].variant, package.variant
     causes = []  # the model of nixpkgs does not see the first two
     if was.pin.rev != now.pin.rev:
         causes.append(f"nixpkgs {was.pin.rev[:8]} -> {now.pin.rev[:8]}")
     if was.packages_from != now.packages_from:
         causes.append("files of CUDA packages of another repository")
-    if old.facts["drvPath"] == new.facts["drvPath"] and not causes:
-        return PackageChange(new.package.id, "unchanged" if old.text == new.text else "text only")
-    facts = list(_of_facts(old.facts, new.facts))
-    if facts and is_variant:
+    if old[1]["drvPath"] == new[1]["drvPath"] and not causes:
+        return PackageChange(package.id, "unchanged")
+    facts = list(_of_facts(old[1], new[1]))
+    if facts and package is now:
         had, has = ([rule.id for rule in it.effects.rules] for it in (was, now))
         causes += [f"rule {name} begins to apply" for name in has if name not in had]
         causes += [f"rule {name} ends to apply" for name in had if name not in has]
     causes += facts
-    if not causes and not is_variant:
-        return PackageChange(new.package.id, "follows", (now.id,))
-    is_renamed = old.package.pname != new.package.pname
-    rest = "another name" if is_renamed else "paths of its inputs"
-    return PackageChange(new.package.id, "rebuilt", tuple(causes) or (rest,))
+    if not causes and package is not now:
+        return PackageChange(package.id, "follows", (now.id,))
+    if not causes:
+        causes = ["paths of its inputs" if old[0].pname == package.pname else "another name"]
+    return PackageChange(package.id, "rebuilt", tuple(causes))
 
 
 def _of_facts(before: Facts, after: Facts) -> Iterator[str]:
@@ -159,32 +144,13 @@ def _of_facts(before: Facts, after: Facts) -> Iterator[str]:
     names = [name for name in before.keys() | after.keys() if _CAUSE.match(name)]
     for name in sorted(names, key=lambda name: (not name.startswith(_FIRST), name)):
         if before.get(name) != after.get(name):
-            old, new = _words(before.get(name)), _words(after.get(name))
-            gone = shortened(" ".join(word for word in old if word not in new), _SHOWN)
-            come = shortened(" ".join(word for word in new if word not in old), _SHOWN)
+            gone, come = recipe_facts.changed_words(before.get(name), after.get(name), _SHOWN)
+            said = f"{gone or come} {'removed' if gone else 'added'}"
             if gone and come:
                 said = f"{gone} -> {come}"
-            elif gone or come:
-                said = f"{gone or come} {'removed' if gone else 'added'}"
-            else:
+            elif not (gone or come):
                 said = "only order, layout, quotes or comments"
             yield f"{name.removeprefix('attr.')}: {said}"
-
-
-def _words(value: Any) -> list[str]:  # noqa: ANN401 - a fact
-    """Return the items of a list, or the words of a text without its comments, each once."""
-    if isinstance(value, list):
-        return [" ".join(str(item).split()) for item in value]
-    return list(dict.fromkeys(re.findall(r"[^\s\"']+", _COMMENT.sub("", str(value)))))
-
-
-_SAID: Final[dict[State, str]] = {
-    "follows": "rebuilt because their PyTorch is",
-    "new": "new",
-    "removed": "removed",
-    "text only": "with another text; nothing of them is rebuilt",
-    "unchanged": "unchanged",
-}
 
 
 def show(found: Rebuilds, screen: Screen, *, verbose: bool = False) -> None:
@@ -202,7 +168,8 @@ def show(found: Rebuilds, screen: Screen, *, verbose: bool = False) -> None:
     if found.is_none:
         screen.fold("", f"Nothing is rebuilt since {visible(found.against)}.")
     states = grouped((change.state, change.package) for change in found.packages)
-    for state, said in _SAID.items():
+    for state in get_args(State)[1:]:
         if names := states.get(state, []):
+            said = "rebuilt because their PyTorch is" if state == "follows" else state
             which = "" if state == "unchanged" else f": {some(names)}"
             screen.fold("", f"{counted(len(names), 'package')} {said}{which}")

@@ -2,28 +2,21 @@
 # checks the form of the hash, and its arguments can be read from the result.
 { lib, mkDerivation }:
 let
-  standIn = import ./builder.nix;
-
   # nixpkgs accepts the hash under one of two names. For an empty hash, Nix assumes zeros and
   # warns; a missing hash is a hash of zeros.
   fixedOutput =
     name: mode: args: passthru:
     let
-      hash = args.hash or (args.sha256 or lib.fakeHash);
-      isSri = !(args ? sha256) && hash != "";
+      given = args.hash or (args.sha256 or "");
+      isSri = !(args ? sha256) && args.hash or null != "";
+      checked = lib.optionalAttrs ((import ./builder.nix).checksHashes args) {
+        outputHashMode = mode;
+        outputHash = if args ? hash || args ? sha256 then given else lib.fakeHash;
+        outputHashAlgo = if isSri then null else "sha256";
+      };
     in
     lib.throwIf (args ? hash && args ? sha256) "multiple hashes passed: hash sha256" (
-      mkDerivation (
-        {
-          inherit name;
-          passthru = { hash = args.hash or (args.sha256 or ""); } // passthru;
-        }
-        // lib.optionalAttrs (standIn.checksHashes args) {
-          outputHashMode = mode;
-          outputHash = hash;
-          outputHashAlgo = if isSri then null else "sha256";
-        }
-      )
+      mkDerivation ({ inherit name; passthru = { hash = given; } // passthru; } // checked)
     );
 in
 rec {
@@ -34,8 +27,7 @@ rec {
       (fixedOutput name "flat" args { inherit url postFetch; })
   );
 
-  # The hash is that of the patch without the parts that a server may change (index lines, order of
-  # files), so it differs from that of the file. The other arguments are those of fetchurl.
+  # The hash is of the patch without what a server may change. Other arguments are those of fetchurl.
   fetchpatch =
     args:
     let

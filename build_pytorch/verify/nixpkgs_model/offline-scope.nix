@@ -1,21 +1,15 @@
 # What recipes see in place of functions of Nix that reach the network, the host or another nixpkgs:
 # they return the model or throw an error. Files that a recipe imports see the same.
 {
-  # What revisions of nixpkgs contain, by revision: see default.nix.
-  revisions,
-  # The tarballs of repositories with CUDA packages, each with a name, by URL.
-  repositories,
+  revisions, # what revisions of nixpkgs contain: see default.nix
+  repositories, # the tarballs of repositories with CUDA packages, each with a name, by URL
 }:
 # The values of files that are evaluated already, by path, and the value of environment variables,
 # which may name a local checkout of such a repository.
 known: checkout:
 let
   inherit (builtins) isAttrs listToAttrs match;
-
   root = toString ./.;
-  # The platform of the machine, which must not change a recipe.
-  system = "x86_64-linux";
-  none = { url = null; sha256 = null; };
   unavailable = what: throw "${what}: not available, recipes are evaluated without access to the network and the host";
 
   # The model, in place of any nixpkgs. A set, so that `import` gets the source that the recipe
@@ -29,22 +23,21 @@ let
       unavailable "${fetcher} ${url}"
     else
       { outPath = root; modelSource = { inherit url sha256; }; };
-
-  fetchTarball = args: tarball (if isAttrs args then args else { url = args; });
   tarball = { url, sha256 ? null, name ? "source" }: fetched "fetchTarball" url sha256;
 
   importAny =
     path:
     let
-      given = { modelSystem = system; modelRevisions = revisions; modelSource = path.modelSource or none; };
+      none = { url = null; sha256 = null; };
+      given = { modelRevisions = revisions; modelSource = path.modelSource or none; };
     in
     if toString path == root then args: import ./. (given // args)
     else known.${toString path} or (scopedImport scope path);
 
   ours = {
-    inherit fetchTarball;
+    fetchTarball = args: tarball (if isAttrs args then args else { url = args; });
     import = importAny;
-    currentSystem = system;
+    currentSystem = "x86_64-linux"; # that of the machine must not change a recipe
     functionArgs = function: function.__functionArgs or (builtins.functionArgs function);
     getEnv = _: checkout;
   }
@@ -55,12 +48,9 @@ let
   );
   scope = {
     inherit (ours) fetchGit fetchTarball import;
-    __findFile =
-      _: name:
-      if name == "nixpkgs" then
-        fetched "findFile" "<nixpkgs>" null
-      else
-        throw "file '${name}' was not found in the Nix search path";
+    __findFile = _: name:
+      if name == "nixpkgs" then fetched "findFile" "<nixpkgs>" null
+      else throw "file '${name}' was not found in the Nix search path";
     builtins = builtins // ours;
   };
 in

@@ -4,10 +4,10 @@ lib:
 let
   inherit (lib) extends functionArgs isFunction setFunctionArgs;
   inherit (builtins) attrNames elemAt filter head intersectAttrs isAttrs listToAttrs map match;
-
-  # Calls f and keeps the arguments, so that `override` can call f again with other ones. The second
-  # call includes the changes of overrideAttrs, so that the two can be combined in any order. f must
-  # have exact formals: Nix then refuses an unknown argument ("called with unexpected argument").
+in
+rec {
+  # Calls f and keeps the arguments, so that `override` can call f again with other ones, and with the
+  # changes of overrideAttrs. f must have exact formals: Nix then refuses an unknown argument.
   makeOverridable =
     f:
     let
@@ -24,27 +24,23 @@ let
       in
       if isAttrs result then
         result // { inherit override; ${if result ? overrideAttrs then "overrideAttrs" else null} = overrideAttrs; }
-      else if isFunction result then
-        setFunctionArgs result (functionArgs result) // { inherit override; }
-      else
-        result
+      else if isFunction result then setFunctionArgs result (functionArgs result) // { inherit override; }
+      else result
     );
 
-  # Calls f with those of its arguments that the package set has. If an argument without a default
-  # is in neither the set nor the arguments of the caller, it aborts as nixpkgs does: tryEval does
-  # not catch it.
+  # Calls f with those of its arguments that the package set has. If one without a default is in
+  # neither the set nor the arguments of the caller, it aborts as nixpkgs does.
   callPackageWith =
     autoArgs: fn: args:
-    if isFunction fn then called autoArgs fn args else calledFile autoArgs fn args;
-  called =
-    autoArgs: f: args:
     let
-      formals = functionArgs f;
+      formals = functionArgs fn;
       allArgs = intersectAttrs formals autoArgs // args;
       missing = filter (name: !formals.${name} && !(allArgs ? ${name})) (attrNames formals);
       message = "callPackageWith: Function called without required argument";
     in
-    if missing == [ ] then makeOverridable f allArgs else abort "${message} \"${head missing}\"";
+    if !isFunction fn then calledFile autoArgs fn args
+    else if missing == [ ] then makeOverridable fn allArgs
+    else abort "${message} \"${head missing}\"";
 
   # The package of a file. A fact shows which file it was. Files of a repository that is not fetched
   # are stand-ins: cudnn-13_0.nix is the cudnn of cudaPackages_13_0.
@@ -55,12 +51,10 @@ let
       name = match ".*/repositories/.*/\\.flox/pkgs/([a-z_]+)-([0-9]+)_([0-9]+)\\.nix" path;
       major = "cudaPackages_${elemAt name 1}";
       set = autoArgs."${major}_${elemAt name 2}" or autoArgs.${major};
-      result = if name == null then called autoArgs (import file) args else set.${head name};
+      result = if name == null then callPackageWith autoArgs (import file) args else set.${head name};
+      passthru = old: { passthru = old.passthru or { } // { calledFile = path; }; };
     in
-    if result ? overrideAttrs then
-      result.overrideAttrs (old: { passthru = old.passthru or { } // { calledFile = path; }; })
-    else
-      result;
+    if result ? overrideAttrs then result.overrideAttrs passthru else result;
 
   # A package set whose members are looked up first in the set itself, then in the outer set.
   makeScope =
@@ -84,16 +78,8 @@ let
         drvPath = assert condition; output.drvPath;
         outPath = assert condition; output.outPath;
       };
-      outputs = map (name: {
-        inherit name;
-        value = common // checked drv.${name} // {
-          inherit (drv.${name}) type outputName;
-          outputSpecified = true;
-        };
-      }) drv.outputs;
+      own = output: { inherit (output) type outputName; outputSpecified = true; };
+      outputs = map (name: { inherit name; value = common // checked drv.${name} // own drv.${name}; }) drv.outputs;
     in
     common // checked drv;
-in
-{
-  inherit makeOverridable callPackageWith makeScope extendDerivation;
 }

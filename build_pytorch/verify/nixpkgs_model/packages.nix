@@ -3,52 +3,33 @@
 final:
 let
   mkDerivation = import ./derivation.nix { inherit lib config system source; };
+  # Packages of which only the name matters.
+  plain = pname: mkDerivation { inherit pname; version = "0"; };
 
-  platform = {
-    inherit system;
-    isLinux = lib.elem system lib.platforms.linux;
-    isDarwin = lib.elem system lib.platforms.darwin;
-    isAarch64 = builtins.match "aarch64-.*" system != null;
-  };
-
-  cudaPackagesOf =
-    cudaMajorMinorVersion:
-    final.callPackage (
-      { newScope, stdenv }:
-      import ./cuda.nix { inherit lib config newScope stdenv pin cudaMajorMinorVersion; }
-    ) { };
+  cudaPackagesOf = version: final.callPackage (import ./cuda.nix { inherit pin version; }) { };
 
   pythonName = version: "python${lib.replaceStrings [ "." ] [ "" ] version}";
   # The packages of one Python under two of their three names. If an overlay replaces one of the
   # names, the other two are still the packages of nixpkgs.
-  pythonPackages =
-    pythonVersion:
-    let
-      name = pythonName pythonVersion;
-      function = import ./python.nix { inherit pin pythonVersion; };
-    in
-    {
-      ${name} = final.callPackage function { self = final.${name}; };
-      "${name}Packages" = final.${name}.pkgs;
-    };
+  pythonPackages = pythonVersion: rec {
+    name = pythonName pythonVersion;
+    value = final.callPackage (import ./python.nix { inherit pin pythonVersion; }) { self = final.${name}; };
+  };
+  pythons = map pythonPackages [ "3.11" "3.12" "3.13" "3.14" pin.python ];
+  sets = map ({ name, ... }: { name = "${name}Packages"; value = final.${name}.pkgs; }) pythons;
 in
 import ./fetchers.nix { inherit lib mkDerivation; }
-# Packages of which only the name matters.
 // lib.genAttrs [
   "bash" "ccache" "cmake" "coreutils" "gcc" "git" "lapack" "ninja" "numactl" "openblas" "openssl" "patchelf" "which"
-] (pname: mkDerivation { inherit pname; version = "0"; })
+] plain
 // {
   inherit lib config system;
   pkgs = final;
-
   stdenv = {
     inherit mkDerivation system;
-    inherit (platform) isLinux isDarwin isAarch64;
-    buildPlatform = platform;
-    hostPlatform = platform;
-    cc = final.gcc;
+    hostPlatform.isLinux = lib.elem system lib.platforms.linux;
+    hostPlatform.isDarwin = lib.elem system lib.platforms.darwin;
   };
-
   callPackage = final.newScope { };
   newScope = scope: lib.callPackageWith (final // scope);
   runCommand = name: env: buildCommand: mkDerivation ({ inherit name buildCommand; } // env);
@@ -58,23 +39,18 @@ import ./fetchers.nix { inherit lib mkDerivation; }
     passthru = { provider = blasProvider; implementation = blasProvider.pname; };
   }) { blasProvider = final.openblas; };
   mkl = mkDerivation {
-    pname = "mkl"; version = "2023.1.0";
-    meta = { license = lib.licenses.issl; platforms = [ "x86_64-linux" ]; };
+    pname = "mkl"; version = "2023.1.0"; meta.license = lib.licenses.issl; meta.platforms = [ "x86_64-linux" ];
   };
-
   # Its hook lets a program find the driver of the machine that it runs on.
   autoAddDriverRunpath = mkDerivation { name = "auto-add-driver-runpath-hook"; };
-
   # The default is a 12.x in all pins; only its major version matters here.
   cudaPackages = final.cudaPackages_12_8 or (cudaPackagesOf "12.8");
-
   # The other MAGMA packages are overrides of this one: a patch of it applies to all of them.
   magma = final.callPackage (import ./magma.nix { inherit (pin) has; }) { };
   magma-cuda = final.magma.override { cudaSupport = true; rocmSupport = false; };
   magma-cuda-static = final.magma-cuda.override { static = true; };
-
   python3 = final.${pythonName pin.python};
   python3Packages = final.python3.pkgs;
 }
 // lib.mapAttrs (_: cudaPackagesOf) pin.cuda
-// lib.foldl' (set: version: set // pythonPackages version) { } [ "3.11" "3.12" "3.13" "3.14" pin.python ]
+// lib.listToAttrs (pythons ++ sets)

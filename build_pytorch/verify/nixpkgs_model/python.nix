@@ -2,12 +2,9 @@
 { pin, pythonVersion }:
 {
   lib, callPackage, stdenv,
-  # The interpreter after all overlays.
-  self,
+  self, # the interpreter after all overlays
 }:
 let
-  newer = pin.cccl or "" == "cccl";
-
   # buildPythonPackage consumes these, and they are no attributes: `old.dependencies` does not exist.
   consumed = [
     "build-system" "checkInputs" "dependencies" "doCheck" "format" "nativeCheckInputs"
@@ -15,14 +12,11 @@ let
   ];
   buildWith =
     { stdenv }:
-    attrsOrFunction:
-    let
-      attrsOf = if lib.isFunction attrsOrFunction then attrsOrFunction else _: attrsOrFunction;
-    in
+    given:
     stdenv.mkDerivation (
       finalAttrs:
       let
-        attrs = attrsOf finalAttrs;
+        attrs = if lib.isFunction given then given finalAttrs else given;
       in
       removeAttrs attrs consumed
       // {
@@ -32,45 +26,35 @@ let
         nativeBuildInputs = [ self ] ++ attrs.build-system or [ ] ++ attrs.nativeBuildInputs or [ ];
         propagatedBuildInputs =
           attrs.propagatedBuildInputs or [ ] ++ attrs.dependencies or [ ] ++ [ self ];
-        # Tests of Python packages run on the installed package.
-        doCheck = false;
+        doCheck = false; # tests of Python packages run on the installed package
         doInstallCheck = attrs.doCheck or true;
         passthru = { pythonModule = self; } // attrs.passthru or { };
         meta = { inherit (self.meta) platforms; } // attrs.meta or { };
       }
     );
-
+  # Packages of which only the name matters.
+  plain = pname: stdenv.mkDerivation { inherit pname; version = "0"; name = "python${pythonVersion}-${pname}-0"; };
   packages =
     stdenv: final: _:
-    # Packages of which only the name matters.
-    lib.genAttrs [ "numpy" "packaging" "pyyaml" "setuptools" "six" "typing-extensions" "wheel" ] (
-      pname:
-      stdenv.mkDerivation { inherit pname; version = "0"; name = "python${pythonVersion}-${pname}-0"; }
-    )
+    lib.genAttrs [ "numpy" "packaging" "pyyaml" "setuptools" "six" "typing-extensions" "wheel" ] plain
     // {
       python = self;
-
       # A separate set of arguments, so that torch can choose another stdenv.
       buildPythonPackage = lib.makeOverridable buildWith { inherit stdenv; };
-
-      triton = final.callPackage (
-        { config, buildPythonPackage, cudaPackages, cudaSupport ? config.cudaSupport }:
-        buildPythonPackage {
+      triton = final.callPackage ({ config, cudaPackages, cudaSupport ? config.cudaSupport }:
+        final.buildPythonPackage {
           pname = "triton"; version = pin.companions.triton or "0";
           passthru = { inherit cudaPackages cudaSupport; };
-        }
-      ) { };
+        }) { };
       triton-cuda = final.triton.override { cudaSupport = true; };
-
       # The attribute is torch: the set has no `pytorch`.
-      torch = final.callPackage (import ./torch.nix { inherit pin newer; }) { };
+      torch = final.callPackage (import ./torch.nix { inherit pin; newer = pin.cccl or "" == "cccl"; }) { };
     }
     // lib.mapAttrs (_: companion: final.callPackage companion { }) (
       import ./companions.nix { inherit pin; setTorch = final.torch.version; }
     );
 
-  # The formals are the arguments of python3Packages.override. `overrides` replaces the value of an
-  # earlier override.
+  # The formals are the arguments of python3Packages.override.
   packageSet =
     { pkgs, stdenv, python, overrides }:
     lib.makeScope pkgs.newScope (lib.extends overrides (lib.extends (packages stdenv) (_: { })));

@@ -1,13 +1,9 @@
 # The part of python3Packages.torch that a recipe can read or change. The formals are those of nixpkgs,
-# so that the same arguments are taken and an unknown one is the same error. Those that are null here
-# change nothing in the model, but MPISupport.
-#
-# `newer`: the expression of PyTorch 2.13.0, with all variables in `env`; else that of 2.9.1.
+# so that the same arguments are taken and an unknown one is the same error. `newer`: that of PyTorch
+# 2.13.0, with all variables in `env`; else that of 2.9.1.
 { pin, newer }:
 {
   lib, stdenv, config, runCommand, buildPythonPackage, python,
-
-  # Options.
   cudaSupport ? config.cudaSupport, cudaPackages,
   rocmSupport ? config.rocmSupport,
   gpuTargets ? [ ],
@@ -18,11 +14,8 @@
   blas,
   tritonSupport ? !stdenv.hostPlatform.isDarwin, triton, triton-cuda,
   _tritonEffective ? if cudaSupport then triton-cuda else triton,
-
-  # Tools and libraries.
   autoAddDriverRunpath, cmake, ninja, numactl, numpy, openssl, packaging, setuptools, six,
   typing-extensions, which,
-
   # Options and libraries that no recipe of this project changes.
   MPISupport ? false, mpi ? null, buildDocs ? false, mklDnnSupport ? true, vulkanSupport ? false,
   apple-sdk_13 ? null, astunparse ? null, binutils ? null,
@@ -35,24 +28,22 @@
   vulkan-loader ? null, writeShellScript ? null,
 }:
 let
-  inherit (lib) elem optional optionals optionalAttrs optionalString;
+  inherit (lib) elem getBin getDev getLib optional optionals optionalAttrs optionalString;
+  feature = lib.cmakeFeature;
   setBool = value: if value then "1" else "0";
-  patch = name: runCommand name { } "";
-
+  empty = name: runCommand name { } "";
   ownStdenv = if cudaSupport then cudaPackages.backendStdenv else stdenv;
+  cudaVersion = cudaPackages.cudaMajorMinorVersion;
   # gpuTargets is not checked: `sm_120` fails only in the build.
-  gpuTargetString = lib.concatStringsSep ";" (
-    if gpuTargets != [ ] then gpuTargets else cudaPackages.flags.cudaCapabilities
-  );
+  targets = if gpuTargets != [ ] then gpuTargets else cudaPackages.flags.cudaCapabilities;
   # A torch that does not support its CUDA needs allowBroken.
   cudaMajors = [ "11" "12" ] ++ optional (newer || elem "torch-on-cuda-13" pin.has) "13";
-  isOther = package: package.cudaPackages.cudaMajorMinorVersion != cudaPackages.cudaMajorMinorVersion;
   brokenConditions = lib.filterAttrs (_: broken: broken) {
     "CUDA and ROCm are mutually exclusive" = cudaSupport && rocmSupport;
     "Unsupported CUDA version" = cudaSupport && !(elem cudaPackages.cudaMajorVersion cudaMajors);
-    "Magma cudaPackages does not match cudaPackages" = cudaSupport && isOther effectiveMagma;
+    "Magma cudaPackages does not match cudaPackages" =
+      cudaSupport && effectiveMagma.cudaPackages.cudaMajorMinorVersion != cudaVersion;
   };
-
   variables = version: {
     BUILD_DOCS = setBool buildDocs;
     CMAKE_GENERATOR = "Ninja";
@@ -68,93 +59,65 @@ buildPythonPackage.override { stdenv = ownStdenv; } (finalAttrs: {
   pname = "torch";
   version = pin.torch;
   pyproject = true;
-
   outputs = [ "out" "dev" "lib" "cxxdev" ];
-
-  src = runCommand "pytorch-v${if newer then finalAttrs.version else pin.torch}-with-submodules" { } "";
-
+  src = empty "pytorch-v${if newer then finalAttrs.version else pin.torch}-with-submodules";
   # For this version only: a recipe for another version must remove them.
-  patches = [ (patch "patch-for-torch-${pin.torch}.patch") ]
-    ++ optional cudaSupport (patch "fix-cmake-cuda-toolkit.patch")
-    ++ optional (blas.implementation == "mkl") (patch "disable-cmake-mkl-rpath.patch");
-
+  patches = [ (empty "patch-for-torch-${pin.torch}.patch") ]
+    ++ optional cudaSupport (empty "fix-cmake-cuda-toolkit.patch")
+    ++ optional (blas.implementation == "mkl") (empty "disable-cmake-mkl-rpath.patch");
+  # CMake has a newer module of the name that is removed.
   postPatch = ''
     substituteInPlace torch/_inductor/codecache.py \
-      --replace-fail '"openssl"' '"${lib.getBin openssl}/bin/openssl"'
-  ''
-  # CMake has a newer module of this name.
-  + optionalString cudaSupport ''
-    rm cmake/Modules/FindCUDAToolkit.cmake
+      --replace-fail '"openssl"' '"${getBin openssl}/bin/openssl"'
+    ${optionalString cudaSupport "rm cmake/Modules/FindCUDAToolkit.cmake"}
   '';
-
   preConfigure = optionalString cudaSupport ''
-    export TORCH_CUDA_ARCH_LIST="${gpuTargetString}"
-    export CUPTI_INCLUDE_DIR=${lib.getDev cudaPackages.cuda_cupti}/include
-    export CUPTI_LIBRARY_DIR=${lib.getLib cudaPackages.cuda_cupti}/lib
-    export CUDNN_INCLUDE_DIR=${lib.getLib cudaPackages.cudnn}/include
-    export CUDNN_LIB_DIR=${lib.getLib cudaPackages.cudnn}/lib
+    export TORCH_CUDA_ARCH_LIST="${lib.concatStringsSep ";" targets}"
+    export CUPTI_INCLUDE_DIR=${getDev cudaPackages.cuda_cupti}/include
+    export CUPTI_LIBRARY_DIR=${getLib cudaPackages.cuda_cupti}/lib
+    export CUDNN_INCLUDE_DIR=${getLib cudaPackages.cudnn}/include
+    export CUDNN_LIB_DIR=${getLib cudaPackages.cudnn}/lib
   '';
-
   # setup.py runs CMake with options from the environment, and ignores cmakeFlags without preBuild.
   dontUseCmakeConfigure = true;
-
-  cmakeFlags = [
-    (lib.cmakeFeature "PYTHON_SIX_SOURCE_DIR" "${six}")
-    (lib.cmakeFeature "CUDAToolkit_VERSION" cudaPackages.cudaMajorMinorVersion)
-  ]
-  ++ optional cudaSupport (
-    lib.cmakeFeature "CMAKE_CUDA_COMPILER_TOOLKIT_VERSION" cudaPackages.cudaMajorMinorVersion
-  );
-
+  cmakeFlags = [ (feature "PYTHON_SIX_SOURCE_DIR" "${six}") (feature "CUDAToolkit_VERSION" cudaVersion) ]
+    ++ optional cudaSupport (feature "CMAKE_CUDA_COMPILER_TOOLKIT_VERSION" cudaVersion);
   # Runs after preConfigure and replaces a MAX_JOBS from there.
   preBuild = ''
     export MAX_JOBS=$NIX_BUILD_CORES
     ${optionalString newer ''export CMAKE_ARGS="''${cmakeFlags[*]}"''}
     ${python.interpreter} setup.py build --cmake-only
-    ${lib.getBin cmake}/bin/cmake build
+    ${getBin cmake}/bin/cmake build
   '';
-
   env = { NIX_CFLAGS_COMPILE = "-Wno-error"; USE_VULKAN = setBool vulkanSupport; }
     // optionalAttrs newer (variables finalAttrs.version);
-
   build-system = [ setuptools ];
   nativeBuildInputs = [ cmake ninja which ]
     ++ optionals cudaSupport [ autoAddDriverRunpath cudaPackages.cuda_nvcc ];
-
   buildInputs = [ blas blas.provider ]
     ++ optional stdenv.hostPlatform.isLinux numactl
-    ++ optionals cudaSupport (
-      with cudaPackages;
-      [
-        (cudaPackages.cccl or cuda_cccl) cuda_cudart cuda_cupti cuda_nvcc cuda_nvml_dev cuda_nvrtc
-        cuda_nvtx cuda_profiler_api cudnn libcublas libcufft libcufile libcurand libcusolver
-        libcusparse libcusparse_lt
-      ]
-      ++ optional useSystemNccl nccl
-    )
+    ++ optionals cudaSupport (with cudaPackages; [
+      (cudaPackages.cccl or cuda_cccl) cuda_cudart cuda_cupti cuda_nvcc cuda_nvml_dev cuda_nvrtc
+      cuda_nvtx cuda_profiler_api cudnn libcublas libcufft libcufile libcurand libcusolver
+      libcusparse libcusparse_lt
+    ] ++ optional useSystemNccl nccl)
     ++ optional (cudaSupport || rocmSupport) effectiveMagma
     ++ optional tritonSupport _tritonEffective;
-
   dependencies = [ numpy packaging six typing-extensions ] ++ optional tritonSupport _tritonEffective;
-
   doCheck = false;
   pythonImportsCheck = [ "torch" ];
   requiredSystemFeatures = [ "big-parallel" ];
-
   passthru = {
     inherit brokenConditions cudaPackages cudaSupport gpuTargets rocmSupport;
     stdenv = ownStdenv;
     cudaCapabilities = if cudaSupport then cudaPackages.flags.cudaCapabilities else [ ];
-    # A derivation, not its name.
-    blasProvider = blas.provider;
-    # Of the torch in the package set.
-    tests.cudaAvailable = runCommand "torch-cuda-available" { } "";
+    blasProvider = blas.provider; # a derivation, not its name
+    tests.cudaAvailable = empty "torch-cuda-available"; # of the torch in the package set
   };
-
   meta = {
     description = "Stand-in for PyTorch ${finalAttrs.version}";
     license = lib.licenses.bsd3;
-    platforms = lib.platforms.linux ++ lib.optionals (!cudaSupport) lib.platforms.darwin;
+    platforms = lib.platforms.linux ++ optionals (!cudaSupport) lib.platforms.darwin;
     broken = brokenConditions != { };
   };
 }
