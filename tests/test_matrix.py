@@ -155,6 +155,7 @@ MISTAKES = [
     ("max_jobs = 32", "max_jobs = 32\nrequire_builder_feature = 1", "feature", "true or false"),
     ("[release.nightly.torch]", "[release.nightly.trch]", "nightly.trch", 'you mean "torch"?'),
     ("", '[cpu.avx]\nplatform = "x86-linux"', "cpu.avx.platform", 'you mean "x86_64-linux"?'),
+    ("", "[gpu.sm121]\nhosts = 3", "gpu.sm121.hosts", "found 3; allowed: a table with at least"),
     ("max_jobs = 32", "max_jobs = 0", "build.max_jobs", "from 1 to 1024"),
     ("max_jobs = 32", "max_jobs = 32.0", "build.max_jobs", "found 32.0; allowed: a number"),
     ("max_jobs = 32", "max_jobs = 10:00:00", "build.max_jobs", "the date or time 10:00:00 without"),
