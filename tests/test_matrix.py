@@ -19,7 +19,7 @@ from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import matrix_reference
 from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.compatibility import missing_cpu_flags
-from build_pytorch.matrix.field_types import Trail
+from build_pytorch.matrix.field_types import Trail, dotted, misfits
 from build_pytorch.matrix.matrix_text import line_of
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import MatrixFile
@@ -357,6 +357,17 @@ def test_lists_that_multiply_to_millions_of_variants_are_refused_at_once() -> No
     many = ", ".join(['"sm110"'] * 10_000)
     first, *_ = refusal(edited(('gpu = ["sm110", "sm121"]', f"gpu = [{many}]"), text=ONE))
     assert "release: found 20040 variants; allowed: 10000 at most" in first
+
+
+def test_any_type_can_be_explained() -> None:
+    kind = msgspec.defstruct("Counts", [("counts", tuple[int, ...] | None)])
+    documents: tuple[Any, ...] = ({"counts": [1, "2"]}, {"counts": 3}, [])
+    found = [fault for document in documents for fault in misfits(document, kind)]
+    assert [(dotted(trail), what) for trail, what in found] == [
+        ("counts[1]", 'found "2"; allowed: integer'),
+        ("counts", "found 3; allowed: a list"),
+        ("top level", "found []; allowed: a table of keys"),
+    ]
 
 
 # --- what is no TOML, and lines ---

@@ -291,4 +291,4 @@ def test_checks_that_a_project_has_nothing_for_are_no_passed_checks(project: Pro
     (project.root / "matrix.toml").write_text("".join(it for it in blocks if it not in of_gpus))
     done = project.invoke(*only)
     assert done.returncode == 2
-    assert "nothing that these checks look at" in error_line(done)
+    assert "or what this project does not have" in error_line(done)
