@@ -8,7 +8,6 @@ from build_pytorch.tasks.compare import compare
 from build_pytorch.tasks.diagnose import diagnose
 from build_pytorch.tasks.init import init
 from build_pytorch.tasks.inspect import inspect
-from build_pytorch.tasks.log import log
 from build_pytorch.tasks.machine import doctor, recommend
 from build_pytorch.tasks.outdated import outdated
 from build_pytorch.tasks.phases import all_, phase1, phase2, phase3, phase4, phase5

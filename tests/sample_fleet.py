@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.results import evidence
+from build_pytorch.results import artefacts
 from build_pytorch.results.ledger import Event, append
 from build_pytorch.results.package_state import PackageState, package_states
 
@@ -67,7 +67,7 @@ class SampleFleet:
             "at": at.isoformat(timespec="milliseconds"),
             "release": variant.release_name,
             "variant": variant.short_id,
-            "digest": evidence.recipe_digest(self.root, variant),
+            "digest": artefacts.recipe_digest(self.root, variant),
         }
 
 

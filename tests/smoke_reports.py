@@ -13,7 +13,7 @@ from conftest import Project
 
 from build_pytorch.base.console import Screen
 from build_pytorch.matrix.model import Matrix, Package, Variant
-from build_pytorch.results.evidence import recipe_digest
+from build_pytorch.results.artefacts import recipe_digest
 from build_pytorch.results.ledger import Event, append, now
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import SmokeReport

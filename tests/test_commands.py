@@ -25,31 +25,15 @@ ENDED = "error: {}; every file is whole, run again to go on\n"
 # --- the menus, in processes of their own ---
 
 
-def test_nox_lists_sessions_and_builds_with_their_tags(still: Project) -> None:
-    listing = still.nox("-l").stdout
-    for name in ("tests", "lint", "verify", "build(sm120-avx512)"):
-        assert f" {name} " in listing
-    rows = json.loads(still.nox("-l", "--json", "-s", "build").stdout)
-    by_id = {row["call_spec"]["variant"]: row["tags"] for row in rows}
-    assert len(by_id) == 44
-    assert by_id["cpu-avx2"] == ["avx2", "cuda13_0", "x86_64-linux", "cpu-only", "buildable"]
-    assert "buildable" not in by_id["sm110-avx2"]
-
-
 def test_nox_runs_the_same_command_from_a_subfolder(still: Project) -> None:
-    argv = ["-f", "../noxfile.py", "-s", "verify", "--", "--json", "--only", "text"]
+    words = ["verify", "--json", "--only", "text"]
     still.own_program()
+    argv = [sys.executable, "-m", "nox", "-f", "../noxfile.py", "-s", words[0], "--", *words[1:]]
     done = subprocess.run(
-        [sys.executable, "-m", "nox", *argv],
-        cwd=still.root / "docs",
-        capture_output=True,
-        text=True,
-        check=False,
+        argv, cwd=still.root / "docs", capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert "uv binary" not in done.stderr
-    by_invoke = still.invoke("verify", "--json", "--only", "text")
-    assert json.loads(done.stdout) == json.loads(by_invoke.stdout)
+    assert (done.returncode, "uv binary" in done.stderr) == (0, False), done.stderr
+    assert json.loads(done.stdout) == json.loads(still.invoke(*words).stdout)
 
 
 def test_a_session_of_nox_fails_with_its_command_and_skips_what_cannot_be_built(
@@ -158,6 +142,9 @@ BAD_INPUT = """
     build cpu-avx2 --jobs x        | --jobs: found "x"; allowed: a whole number from 1 to 1024
     build cpu-avx2 --jobs 0        | --jobs: found "0"; allowed: a whole number from 1 to 1024
     build cpu-avx2 --cores 1.5     | --cores: found "1.5"; allowed: a whole number
+    build cpu-avx2 --backend guix  | --backend: no backend "guix"; there are flox and nix
+    build cpu-avx2 --builders ssh://x --backend flox | --builders works only with Nix
+    build cpu-avx2,sm91-*          | no package matches "sm91-*"
     build --nope                   | no package matches "--nope"
     build cpu-avx3                 | no package matches "cpu-avx3"; did you mean "cpu-avx2"?
     build cpu-avx2 --with audio    | no selected variant has a companion "audio"
@@ -167,11 +154,14 @@ BAD_INPUT = """
     compare cpu-avx2 --minutes 0   | --minutes: found "0"; allowed: a number from 0.001
     compare cpu-avx2 --device gpu  | --device gpu: allowed: cpu, or the number of a GPU
     compare cpu-avx2 --threads 0   | --threads: found "0"; allowed: a whole number from 1
-    verify --packages sm91-*       | no package matches "sm91-*"
+    status --packages cuda13_1     | did you mean "cuda13_0"?
+    publish cpu-avx2 --system arm64 | found "arm64"; allowed: x86_64-linux or aarch64
+    publish cuda13_0/cpu-avx3      | did you mean
+    status --packages ,            | found "," for packages
     verify --only gpu-arc          | no check or category "gpu-arc"; did you mean "gpu-arch"?
     verify --against HEAD --pinned | --against: runs no checks; leave --only and --pinned out
     show sm90-*                    | found 4 packages; name one of them: sm90-avx2
-    log cpu-avx2                   | cpu-avx2: the ledger has no build of it
+    diagnose cpu-avx2              | cpu-avx2: the ledger has no build of it
     diagnose none.log              | none.log: no such file; as an id: no package matches "none.log"
     init .                         | a project already: it has matrix.toml
     recommend --cpu avx3           | --cpu: found "avx3"; did you mean "avx
@@ -223,15 +213,12 @@ def test_a_missing_dependency_is_one_line(project: Project) -> None:
 
 
 def test_a_missing_or_unreadable_template_is_one_line(project: Project) -> None:
-    template = project.root / "templates/gpu.nix.j2"
-    template.unlink()
-    done = project.invoke("phase2")
-    assert done.returncode == 2
-    assert "templates/gpu.nix.j2: missing; restore it from Git" in error_line(done)
-    template.mkdir()
-    done = project.invoke("phase2")
-    assert done.returncode == 2
-    assert "templates/gpu.nix.j2: cannot be read: Is a directory" in error_line(done)
+    name = "templates/gpu.nix.j2"
+    (project.root / name).unlink()
+    for says in ("missing; restore it from Git", "cannot be read: Is a directory"):
+        done = project.invoke("phase2")
+        assert (done.returncode, f"{name}: {says}" in error_line(done)) == (2, True)
+        (project.root / name).mkdir(exist_ok=True)
 
 
 @pytest.mark.slow
@@ -240,21 +227,14 @@ def test_a_reader_that_closes_the_pipe_ends_neither_the_work_nor_the_verdict(
 ) -> None:
     project.recipe("cpu-avx2").write_text("{ }")
     project.recipe("cuda13_0-sm90-avx2").unlink()
-
-    def piped(command: str) -> subprocess.CompletedProcess[str]:
+    harmless = ["invoke --list", "invoke", "invoke --help build", "nox -l", "invoke status"]
+    judging = ["invoke verify --only text", "invoke all", "nox -s verify -- --only text"]
+    for command in (*harmless, *judging):
         script = f"{sys.executable} -m {command} | head -n 1; echo code ${{PIPESTATUS[0]}}"
-        return subprocess.run(
-            ["bash", "-c", script], cwd=project.root, capture_output=True, text=True, check=False
-        )
-
-    for command in ("invoke --list", "invoke", "invoke --help build", "nox -l", "invoke status"):
-        done = piped(command)
-        assert "Traceback" not in done.stderr, command
-        assert "Broken" not in done.stderr, command
-    for command in ("invoke verify --only text", "invoke all", "nox -s verify -- --only text"):
-        done = piped(command)
-        assert done.stdout.endswith("code 1\n"), command
-        assert "Traceback" not in done.stderr
+        argv = ["bash", "-c", script]
+        done = subprocess.run(argv, cwd=project.root, capture_output=True, text=True, check=False)
+        assert not re.search("Traceback|Broken", done.stderr), command
+        assert command in harmless or done.stdout.endswith("code 1\n"), command
     assert project.recipe("cuda13_0-sm90-avx2").exists()
 
 
@@ -269,7 +249,7 @@ def test_the_noxfile_has_at_most_120_lines() -> None:
     assert len((PROJECT / "noxfile.py").read_text().splitlines()) <= 120
 
 
-@pytest.mark.parametrize("command", ["init", "build", "log"])
+@pytest.mark.parametrize("command", ["init", "build"])
 def test_help_after_the_name_is_no_folder_and_no_package(project: Project, command: str) -> None:
     done = project.invoke(command, "--help")
     assert done.returncode == 2

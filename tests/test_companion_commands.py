@@ -17,9 +17,8 @@ from test_publish import Hub, hub  # noqa: F401 - a fixture
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.publish.publication import Publishing, decide
-from build_pytorch.results import evidence, ledger
+from build_pytorch.results import artefacts, ledger
 from build_pytorch.results.package_state import PackageState
-from build_pytorch.tasks import show
 
 ID = "cpu-avx2+torchvision"
 TORCH, VISION, AUDIO = (f"{n}-python313-cpu-avx2" for n in ("pytorch", "torchvision", "torchaudio"))
@@ -36,13 +35,13 @@ def test_the_digest_of_a_companion_covers_the_recipe_of_its_variant(
     project: Project, matrix: Matrix
 ) -> None:
     package = companion(matrix)
-    before = evidence.recipe_digest(project.root, package)
+    before = artefacts.recipe_digest(project.root, package)
     for path in (package.path, package.variant.path):
         name = f"# {Path(path).stem}\n"
         with project.edited(path, name, f"{name}# changed\n"):
-            assert evidence.recipe_digest(project.root, package) != before
-    assert evidence.recipe_digest(project.root, package) == before
-    assert evidence.recipe_digest(project.root, package.variant) != before
+            assert artefacts.recipe_digest(project.root, package) != before
+    assert artefacts.recipe_digest(project.root, package) == before
+    assert artefacts.recipe_digest(project.root, package.variant) != before
 
 
 OWN_TORCH = "/nix/store/0-python3.13-pytorch210-python313-cpu-avx2-2.10.0"
@@ -64,12 +63,13 @@ BOTH = f"its closure has PyTorch {OWN_TORCH[13:]} {OTHER_TORCH[13:]}, and not "
 def test_a_companion_is_published_after_its_pytorch_which_alone_is_in_its_closure(
     matrix: Matrix, sent: Collection[str], closure: list[str], action: str, reason: str
 ) -> None:
-    package, output = companion(matrix), "/nix/store/x"
-    values: dict[str, Any] = {"digest": "sha256:0", "outcome": "passed", "output": output}
-    tested = ledger.event_of(package, "tested", by="inspect", **values)
-    state = PackageState(
-        package=package, digest="sha256:0", link=output, origin="sha256:0", events=(tested,)
+    package, path = companion(matrix), "/nix/store/x"
+    fields: dict[str, Any] = {"by": "inspect", "outcome": "passed"}
+    events = (
+        ledger.event_of(package, "ended", digest="sha256:0", outcome="built", outputs=(path,)),
+        ledger.event_of(package, "tested", digest="sha256:0", output=path, **fields),
     )
+    state = PackageState(package=package, digest="sha256:0", link=path, events=events)
     row = decide(state, Publishing(organization="acme", system=package.platform), sent, closure)
     assert (row.variant, row.action) == (ID, action)
     assert reason in row.reason
@@ -93,7 +93,7 @@ def add_results(hub: Hub) -> None:  # noqa: F811
         "at": ledger.now(),
         "release": package.release_name,
         "variant": package.short_id,
-        "digest": evidence.recipe_digest(world.root, package),
+        "digest": artefacts.recipe_digest(world.root, package),
     }
     made = str(link.resolve())
     for fields in (
@@ -146,23 +146,11 @@ def test_a_companion_is_shown_by_its_id_which_its_variant_names(still: Project) 
     assert (document["version"], document["torch"]) == ("0.25.0", "cpu-avx2")
     path = f"companions/.flox/pkgs/{VISION}.nix"
     assert (document["recipe"]["path"], document["recipe"]["action"]) == (path, "unchanged")
-    assert document["commands"] == {
-        "build": f"invoke build {ID}",
-        "test": f"invoke smoke {ID} && invoke inspect {ID}",
-        "publish": f"invoke publish cpu-avx2,{ID}",
-    }
     said = " ".join(still.invoke("show", VISION).stdout.split())
-    assert "companion torchvision 0.25.0 from GitHub, for PyTorch 2.10.0 of cpu-avx2" in said
+    assert "companion torchvision 0.25.0 for the PyTorch of cpu-avx2" in said
     document = json.loads(still.invoke("show", "cpu-avx2", "--json").stdout)
     assert document["torch"] == document["id"]
     assert document["companions"] == [ID, "cpu-avx2+torchaudio"]
-
-
-def test_a_published_companion_is_installed_with_its_variant(matrix: Matrix) -> None:
-    package = companion(matrix)
-    published = ledger.event_of(package, "published", digest="d", organization="acme")
-    state = PackageState(package=package, digest="d", events=(published,))
-    assert show.commands(state)["install"] == f"flox install acme/{TORCH} acme/{VISION}"
 
 
 def test_a_companion_has_a_state_and_a_failure_of_its_own(checkout: Checkout) -> None:

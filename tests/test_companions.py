@@ -16,7 +16,7 @@ from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select_packages, variants_of
-from build_pytorch.results import evidence
+from build_pytorch.results import artefacts
 from build_pytorch.sources import fetchers
 from build_pytorch.verify import recipe_facts, verification
 from build_pytorch.verify.check import Context
@@ -133,7 +133,7 @@ def test_the_recipe_of_a_companion_is_a_stub_of_values() -> None:
     for package in matrix.companions:
         text = (PROJECT / package.path).read_text()
         assert len(text.splitlines()) <= 15
-        recipe, imported, function, variant = evidence.recipe_files(PROJECT, package)
+        recipe, imported, function, variant = artefacts.recipe_files(PROJECT, package)
         assert (recipe, function, variant) == (
             package.path,
             paths.COMPANION_FUNCTION,

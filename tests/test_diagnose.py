@@ -1,9 +1,10 @@
-"""`invoke diagnose`, and the logs of real builds that it has to read right."""
+"""What logs of builds say: real ones, lines of each rule, and `invoke diagnose`."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,28 +14,32 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from conftest import PROJECT, Project, error_line, unfolded
+from msgspec.structs import replace
 
 from build_pytorch.base import files
-from build_pytorch.build.log_file import diagnose, diagnose_file, named_package, split_lines
-from build_pytorch.build.log_reader import LogDiagnosis
-from build_pytorch.build.log_rules import RULES_BY_ID
+from build_pytorch.build.log_file import diagnose, diagnose_file, named_package
+from build_pytorch.build.log_reader import TAIL, LogDiagnosis, LogReader, fails_again
+from build_pytorch.build.log_rules import RULES, RULES_BY_ID, BuildPart, LogMatcher, LogRule
 from build_pytorch.matrix.model import Matrix, Package, Variant
+from build_pytorch.nix.log_format import NixLogReader
 
 LOGS = PROJECT / "tests/logs"
 INDEX: list[dict[str, Any]] = json.loads((LOGS / "index.json").read_text())
 
 
+def record(**values: object) -> bytes:
+    """A line of Nix's JSON log."""
+    return b"@nix " + json.dumps(values).encode()
+
+
 def variant_of(matrix: Matrix, entry: dict[str, Any]) -> Variant:
     """Return the variant of a log, in a release of the PyTorch version that the log is for."""
     variant = next(v for v in matrix.variants if v.id == entry["variant"])
-    if not entry["torch"]:
-        return variant
-    torch = msgspec.structs.replace(variant.release.torch, version=entry["torch"])
-    release = msgspec.structs.replace(variant.release, torch=torch)
-    return msgspec.structs.replace(variant, release=release)
+    version = entry["torch"] or variant.release.torch.version
+    torch = replace(variant.release.torch, version=version)
+    return replace(variant, release=replace(variant.release, torch=torch))
 
 
 def verdict(found: LogDiagnosis, entry: dict[str, Any]) -> dict[str, Any]:
@@ -63,9 +68,6 @@ def with_prefix(lines: Iterable[bytes]) -> list[bytes]:
 
 def structured(lines: Iterable[bytes]) -> list[bytes]:
     """As `nix build --log-format internal-json` writes, beside another build."""
-
-    def record(**values: object) -> bytes:
-        return b"@nix " + json.dumps(values).encode()
 
     torch, magma = (f"/nix/store/{'a' * 32}-{n}.drv" for n in ("python3.13-torch-2.10", "magma-2"))
     found = [record(action="start", id=7, level=3, type=105, text="", fields=[torch, "", 1, 1])]
@@ -144,8 +146,6 @@ def test_beside_the_rule_that_stops_a_build_its_first_error_is_named() -> None:
     found = diagnose(log.splitlines(), None)
     assert (found.rule, found.stops) == ("cudnn-off", True)
     assert "Could NOT find NCCL" in str(found.headline)
-    found = diagnose(log.replace(b"find cuDNN", b"use cuDNN").splitlines(), None)
-    assert (found.rule, found.headline) == ("nccl-missing", None)
 
 
 def test_the_log_of_a_build_here_is_read_as_the_build_was(matrix: Matrix) -> None:
@@ -173,29 +173,9 @@ def test_the_first_rule_of_the_last_attempt_counts(matrix: Matrix, gpu: Variant)
     assert not found_in([*build_of(gpu, OFF), *build_of(gpu)], gpu).stops
 
 
-# --- whose lines they are ---
-
 OFF = "--   USE_CUDA              : OFF"
+KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
 STEPS = [f"[{n}/100] Building CXX object x{n}.o" for n in range(1, 101)]
-
-
-def test_the_log_of_a_companion_names_the_companion_and_its_failure(project: Project) -> None:
-    """As `nix-store --read-log` prints it, without any line of Nix."""
-    log = (
-        "Running phase: unpackPhase\nRunning phase: configurePhase\n"
-        "TorchVision 0.25.0 for pytorch-python313-cuda13_0-sm120-avx512\n"
-        "CPU flags: -mavx512f\nJobs:      8\nRunning phase: buildPhase\n"
-        "building 'torchvision._C' extension\n"
-        "[3/91] /nix/store/x-cuda13.0-cuda_nvcc-13.0.88/bin/nvcc -I/nix/store/x-python3.13-"
-        "pytorch210-python313-cuda13_0-sm120-avx512-2.10.0-cxxdev/include -c nms_kernel.cu\n"
-        "nvcc fatal   : Unsupported gpu architecture 'compute_99'\n"
-    )
-    (project.root / "vision.log").write_text(log)
-    found = json.loads(project.invoke("diagnose", "vision.log", "--json").stdout)
-    assert found["variant"] == "sm120-avx512+torchvision"
-    assert (found["rule"], found["phase"]) == ("unknown-architecture", "build")
-    argv = ("diagnose", "vision.log", "--variant", "sm120-avx512+torchaudio", "--json")
-    assert json.loads(project.invoke(*argv).stdout)["variant"] == argv[3]
 
 
 def building(variant: Variant) -> str:
@@ -211,19 +191,28 @@ def found_in(lines: Iterable[str], variant: Variant | None) -> LogDiagnosis:
     return diagnose([line.encode() for line in lines], variant)
 
 
+def named(matrix: Matrix, id_: str) -> Variant:
+    return next(v for v in matrix.variants if v.id == id_)
+
+
 @pytest.fixture(scope="module")
 def gpu(matrix: Matrix) -> Variant:
-    return next(v for v in matrix.variants if v.id == "sm120-avx512")
+    return named(matrix, "sm120-avx512")
 
 
-BEFORE_A_BUILD = {
-    "the environment of a container": ["TORCH_CUDA_ARCH_LIST=7.5 8.0 8.6 9.0+PTX", "HOME=/root"],
-    "an old log": ["$ cat old.log", OFF, "[3/90] x", "$ nix build"],
-    "a dependency without a name": ["Running phase: unpackPhase", OFF],
-}
+@pytest.fixture(scope="module")
+def sm90(matrix: Matrix) -> Variant:
+    return named(matrix, "sm90-avx512")
 
 
-@pytest.mark.parametrize("before", BEFORE_A_BUILD.values(), ids=BEFORE_A_BUILD)
+BEFORE_A_BUILD = [
+    ["TORCH_CUDA_ARCH_LIST=7.5 8.0 8.6 9.0+PTX", "HOME=/root"],  # the environment of a container
+    ["$ cat old.log", OFF, "[3/90] x", "$ nix build"],
+    ["Running phase: unpackPhase", OFF],  # a dependency without a name
+]
+
+
+@pytest.mark.parametrize("before", BEFORE_A_BUILD)
 def test_nothing_before_the_build_stops_it(gpu: Variant, before: list[str]) -> None:
     for begin in (building(gpu), "Running phase: unpackPhase"):
         found = found_in([*before, begin, "configuring", *STEPS], gpu)
@@ -237,15 +226,12 @@ def test_what_another_derivation_prints_is_nothing_of_a_build_that_has_begun(
 ) -> None:
     """Also of a sibling whose name is longer."""
     for name in ("sm120-avx512bf16", "cpu-avx512"):
-        other = next(v for v in matrix.variants if v.id == name)
+        other = named(matrix, name)
         for line in (OFF, KILLED):
             theirs = f"python3.13-{other.pname}> {line}"
             assert found_in([*build_of(gpu), theirs], gpu).rule == ""
             assert found_in([*build_of(gpu), building(other), line], gpu).rule == ""
             assert found_in([f"python3.13-{gpu.pname}> {line}"], gpu).rule
-
-
-KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
 
 
 def test_what_a_test_prints_is_no_failure_of_a_build_that_went_on(gpu: Variant) -> None:
@@ -254,11 +240,8 @@ def test_what_a_test_prints_is_no_failure_of_a_build_that_went_on(gpu: Variant) 
     assert found_in([*build_of(gpu), printed, "Running phase: fixupPhase"], gpu).rule == ""
 
 
-STORE = f"/nix/store/{'a' * 32}"
-
-
 def test_the_failure_of_a_dependency_is_that_of_the_variant(gpu: Variant) -> None:
-    magma = f"{STORE}-magma-2.9.0.drv"
+    magma = f"/nix/store/{'a' * 32}-magma-2.9.0.drv"
     for failure in (
         [f"magma> {KILLED}"],
         [f"building '{magma}'...", KILLED],
@@ -269,18 +252,9 @@ def test_the_failure_of_a_dependency_is_that_of_the_variant(gpu: Variant) -> Non
             assert found_in([*begin, *failure], gpu).rule, failure
 
 
-def test_lines_are_split_wherever_the_pieces_end() -> None:
-    text = b"one\ntwo\n\nthree"
-    for size in range(1, len(text)):
-        pieces = [text[at : at + size] for at in range(0, len(text), size)]
-        assert list(split_lines(pieces, 100)) == [b"one", b"two", b"", b"three"]
-    assert list(split_lines([b"x" * 30, b"y\nz"], 20)) == [b"x" * 30, b"y", b"z"]
-
-
 def test_the_log_names_its_variant(matrix: Matrix) -> None:
     by_id = {package.id: package for package in matrix.packages}
     own, other = by_id["sm120-avx2+torchvision"], by_id["cpu-avx2+torchvision"]
-    assert own.companion
     torch = f"-I/nix/store/x-python3.13-{own.variant.pname}-2.10.0-cxxdev/include"
     whole = f"building '/nix/store/x-python3.13-{own.variant.pname}.drv'"
     table: list[tuple[list[str], Package | None]] = [
@@ -292,7 +266,7 @@ def test_the_log_names_its_variant(matrix: Matrix) -> None:
         table += [(["x", built], by_id[name]), ([f"nix-build {by_id[name].path}"], by_id[name])]
     for first in (
         f"building '/nix/store/x-python3.13-{own.pname}-0.25.0.drv'...",
-        f"TorchVision 0.25.0 for {own.variant.package}",
+        f"TorchVision 0.25.0 for {own.variant.package}",  # as `nix-store --read-log` prints it
         f"$ nix-build {own.path} --cores 4",
     ):
         log = [first, torch]
@@ -301,29 +275,255 @@ def test_the_log_names_its_variant(matrix: Matrix) -> None:
         assert named_package(matrix.packages, "\n".join(lines).encode()) is package, lines
 
 
-# --- the command ---
+GOOD = (LOGS / "good-sm90.txt").read_text()
+BEFORE = (
+    "-- PyTorch: CUDA detected: 13.0",
+    "CMake Warning at cmake/public/cuda.cmake:211 (message): "
+    "Cannot find cuDNN library. Turning the option off",
+)
+"""Lines that some rules need before theirs."""
+
+
+def first_match(line: str, variant: Variant | None) -> LogRule | None:
+    """Return the rule that a line or a message of CMake matches in some part of a build."""
+    matcher = LogMatcher(variant)
+    for before in BEFORE:
+        matcher.stop(before, "downloading")
+    parts: tuple[BuildPart, ...] = ("compiling", "downloading", "importing")
+    found = [match(line, part) for match in (matcher.stop, matcher.failure) for part in parts]
+    return next(filter(None, found), None)
+
+
+GOOD_CPU = """\
+--   USE_CUDA              : OFF
+-- USE_CUDA: ON
+-- MAGMA not found. Compiling without MAGMA support
+CMake Warning at x:1 (message): Not compiling with CUDA. Suppress this warning
+"""
+
+
+def test_no_line_of_a_good_build_trips_a_rule(matrix: Matrix, sm90: Variant) -> None:
+    for text, variant in ((GOOD, sm90), (GOOD_CPU, named(matrix, "cpu-avx2"))):
+        assert [line for line in text.splitlines() if first_match(line, variant)] == []
+
+
+SAMPLES = [(rule, line) for rule in RULES for line in rule.samples]
+
+
+@pytest.mark.parametrize(("rule", "line"), SAMPLES, ids=[rule.id for rule, _ in SAMPLES])
+def test_each_rule_matches_the_lines_of_its_failure(
+    matrix: Matrix, sm90: Variant, rule: LogRule, line: str
+) -> None:
+    both = (sm90, named(matrix, "cpu-avx2"))
+    variant, other = both if "gpu" in rule.kinds else both[::-1]
+    assert first_match(line, variant) is rule
+    if len(rule.kinds) == 1:
+        assert first_match(line, other) is not rule
+
+
+def test_every_rule_has_samples_and_says_what_to_do() -> None:
+    assert len(RULES_BY_ID) == len(RULES)
+    stops = [rule.stops for rule in RULES]
+    assert stops == sorted(stops, reverse=True)  # the certain rules first
+    for rule in RULES:
+        assert rule.samples
+        assert min(len(rule.meaning), len(rule.fix)) > 10
+
+
+def test_the_structured_log_of_nix_names_the_derivation_of_a_line(sm90: Variant) -> None:
+    own, other = (f"/nix/store/{'a' * 32}-{n}.drv" for n in (f"{sm90.pname}-2.10.0", "magma-2.9"))
+    lines = [
+        record(action="start", id=8, level=3, type=105, text="", fields=[other, "", 1, 1]),
+        record(action="result", id=8, type=101, fields=["--   USE_CUDA              : OFF"]),
+        record(action="start", id=7, level=3, type=105, text="", fields=[own, "ssh://thor", 1, 1]),
+        record(action="result", id=7, type=104, fields=["buildPhase"]),
+        record(action="result", id=7, type=101, fields=["\x1b[1m[3/90]\x1b[0m Building"]),
+        record(action="stop", id=7),
+        record(action="msg", level=0, msg="error: boom\n  at x"),
+        b"a warning of another program",
+    ]
+    reader = LogReader(sm90)
+    assert [text for raw in lines[:2] for text in reader.read(raw)] == [
+        "building magma-2.9",
+        "magma-2.9> --   USE_CUDA              : OFF",
+    ]
+    assert (reader.phase, reader.dependency, reader.stop) == ("dependencies", "magma-2.9", None)
+    assert [text for raw in lines[2:] for text in reader.read(raw)] == [
+        f"building {sm90.pname}-2.10.0",
+        "[3/90] Building",
+        "error: boom",
+        "  at x",
+        "a warning of another program",
+    ]
+    assert (reader.phase, reader.where, reader.done) == ("build", "ssh://thor", 3)
+
+
+def test_a_damaged_record_is_shown_as_text() -> None:
+    damaged = [b"{torn", b'{"action":"msg","msg":7}', b"\xff", b"[" * 100_000]
+    damaged += [b'{"action":"result","id":1,"type":101,"fields":[%s]}' % (b"9" * 5000)]
+    for rest in damaged:
+        (line,) = NixLogReader().read(b"@nix " + rest)
+        assert line.text == f"@nix {rest.decode(errors='replace')}"
+
+
+WIDE = f"[1/{'9' * 60_000}] x"
+
+
+@pytest.mark.parametrize(
+    ("lines", "phase", "steps"),
+    [
+        (["Running phase: unpackPhase"], "unpack", (0, 0)),
+        (["x", "[17/7213] Building CXX object a.o"], "build", (17, 7213)),
+        # The small run of ninja by setup.py is not counted.
+        (["[1/1450] Building CXX a.o", "[0/1] Install"], "build", (1, 1450)),
+        (["[3/4] Generating ATen", "[1/1450] Building CXX a.o"], "build", (1, 1450)),
+        (["[1/100] x", WIDE, f"[1/{'9' * 8}] x", "[101/100] x", "[9/8] x"], "build", (1, 100)),
+        (
+            ["Building in Nix mode", "python3.13-x> Running phase: buildPhase"],
+            "dependencies",
+            (0, 0),
+        ),
+    ],
+)
+def test_phases_and_ninjas_steps_are_followed(
+    sm90: Variant, lines: list[str], phase: str, steps: tuple[int, int]
+) -> None:
+    found = found_in(lines, sm90)
+    assert (found.phase, found.progress or (0, 0)) == (phase, steps)
+
+
+WRAPPED = [
+    "CMake Error at cmake/cmake_install.cmake:77 (file):",
+    "  file INSTALL cannot find",
+    '  "/build/source/cmake/Modules/FindCUDAToolkit.cmake": No such file or',
+    "  directory.",
+    "Call Stack (most recent call first):",
+    "  cmake_install.cmake:77 (include)",
+]
+OTHERS = [f"[{n}/100] x" for n in range(11, 42)] + ["x.cpp:1: warning: y"] * 300
+A, B = "sha256-" + "A" * 43 + "=", "sha256-" + "B" * 42 + "A="
+HASHES = [
+    "error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':",
+    f"         specified: {A}",
+    f"            got:    {B}",
+]
+GONE = "cannot build on 'ssh://thor': error: cannot connect to 'thor': no route"
+MACHINES = ["Failed to find a machine for remote build!"]
+NO_MACHINE = (
+    "error: a 'aarch64-linux' with features {} is required to build '/nix/store/x.drv', but"
+)
+NOT_THERE = "error: unable to download 'https://x': HTTP error 404"
+IMPORT = "ImportError: libcuda.so.1: cannot open shared object file"
+KERNEL = "[Sat Nov 21 10:00:00 2026] Out of memory: Killed process 4711 ({}) total-vm:91kB"
+UNKNOWN = "nvcc fatal   : Unsupported gpu architecture 'compute_50'"
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        (WRAPPED, "find-cuda-toolkit"),
+        ([line.strip() for line in WRAPPED[1:]], ""),  # its parts alone are no message
+        # The failure of a step names the failure until ninja ends.
+        (["[10/100] x", "FAILED: a.o", KILLED, *OTHERS], "out-of-memory"),
+        (["[10/100] x", "FAILED: a.o", KILLED, *OTHERS, "[1/50] x", *["y"] * 300], ""),
+        (["[1/90] x", "FAILED: x", "nvcc error   : 'cicc' died due to signal 11 (x)"], ""),
+        *((["[1/90] x", KERNEL.format(n)], "") for n in ("chrome", "java")),
+        *((["[1/90] x", KERNEL.format(n)], "out-of-memory") for n in ("cc1plus", "cicc")),
+        (["Running phase: buildPhase", IMPORT], ""),
+        (["Running phase: pythonImportsCheckPhase", IMPORT], "import-check"),
+        ([UNKNOWN], "unsupported-architecture"),
+        ([*STEPS[:40], UNKNOWN], "unknown-architecture"),
+        # A match far above the end does not name the failure,
+        *(([early, *["compiling"] * 300, "x.cpp:3: error: boom"], "") for early in (
+            "fatal: unable to access 'https://x/': Could not resolve host: x",
+            KILLED,
+            "cc1plus: fatal error: No space left on device",
+            HASHES[0],
+        )),
+        # but one of Nix itself does, until another builder takes the build.
+        ([NOT_THERE, *["later"] * 300], "not-there"),
+        ([*HASHES, *["later"] * 100], "hash-mismatch"),
+        ([GONE, *MACHINES * 300, NO_MACHINE], "builder-unreachable"),
+        ([GONE, *MACHINES * 300, "Running phase: unpackPhase", *["compiling"] * 300], ""),
+        ([KILLED, "Running phase: buildPhase"], ""),
+    ],
+)  # fmt: skip
+def test_the_lines_that_name_a_failure(sm90: Variant, lines: list[str], wanted: str) -> None:
+    found = found_in(lines, sm90)
+    assert (found.rule, len(found.tail) <= TAIL) == (wanted, True)
+    # A message of CMake is shown as one line.
+    assert lines != WRAPPED or "(file): file INSTALL cannot find" in found.matches[0].text
+
+
+NO_HEADER = "/build/x.cpp:3:10: fatal error: fmt/format.h: No such file or directory"
+STEP = "FAILED: c10/x.cpp.o "
+
+
+@pytest.mark.parametrize(
+    ("lines", "headline"),
+    [
+        (["[1/90] x", STEP, "c++ -o x", NO_HEADER, "x.cpp:9:1: error: later"], NO_HEADER),
+        (["[1/90] x", STEP, "c++ -o x", "[2/90] x"], STEP.strip()),
+        (["[1/90] x", STEP, "  3 | error: quoted", "x:1: warning: error: z"], STEP.strip()),
+        (["[1/90] x", "x.cpp:1: error: of a test that goes on", "[2/90] x"], ""),
+        (["x.cpp:1: error: of configure", "Running phase: buildPhase"], ""),
+        (["[1/90] x", STEP, NO_HEADER, "[1/95] x"], ""),
+        (["a.o: undefined reference to `f'", "collect2: error: x"],
+         "a.o: undefined reference to `f'"),
+        (
+            ["CMake Error at a.cmake:73 (message):", "  The C++ compiler", "    is broken", "-- x"],
+            "CMake Error at a.cmake:73 (message): The C++ compiler is broken",
+        ),
+        (["torch.X: y", "ModuleNotFoundError: No module named 'yaml'"],
+         "ModuleNotFoundError: No module named 'yaml'"),
+        (["[1/90] x", STEP, 'x.cu(3): error: class "p" has no member "c"'],
+         'x.cu(3): error: class "p" has no member "c"'),
+    ],
+)  # fmt: skip
+def test_the_first_error_is_the_headline_if_no_rule_names_more(
+    sm90: Variant, lines: list[str], headline: str
+) -> None:
+    found = found_in(lines, sm90)
+    assert (found.headline.text if found.headline else "", found.rule) == (headline, "")
+
+
+OF_A_RECIPE = "cccl-headers hash-mismatch patch-failed cuda-off"
+OF_A_MACHINE = (
+    "out-of-memory disk-full network daemon-lost builder-unreachable timed-out illegal-instruction"
+)
+OTHER_ERROR = "x.cpp:1:1: internal compiler error: Segmentation fault"
+
+
+def test_a_failure_that_lies_in_the_recipe_comes_again() -> None:
+    """Without a rule, one of a compiler does."""
+    for names, again in ((OF_A_RECIPE, True), (OF_A_MACHINE, False)):
+        for name in names.split():
+            assert fails_again(RULES_BY_ID[name], NO_HEADER) is again, name
+    said = [NO_HEADER, "x.cu(7): error: no", "exit code 1", STEP, OTHER_ERROR]
+    assert [fails_again(None, message) for message in said] == [True, True, False, False, False]
 
 
 def test_diagnose_prints_the_failure_its_lines_and_what_to_do(project: Project) -> None:
-    text = (LOGS / "21-oom-ulimit.log").read_text().replace("torch-2.6.0+debian", "torch-2.10.0")
-    (project.root / "x.log").write_text(text)
-    done = project.invoke("diagnose", "x.log", "--variant", "cpu-avx2")
-    assert done.returncode == 0, done.stderr
-    assert "phase: build, step 2 of 1274" in done.stdout
-    assert "more memory than this machine has (out-of-memory)" in unfolded(done.stdout)
-    assert all(len(line) <= 80 for line in done.stdout.splitlines())
-    assert "line 17: virtual memory exhausted: Cannot allocate memory" in done.stdout
-    assert "what to do: build with fewer cores" in done.stdout
-    (project.root / "x.log").write_text("")
-    assert project.invoke("diagnose", "x.log").stdout == (
-        "x.log: is empty, so it names no failure\n"
-    )
-    # A real log: headers of a library are missing, and two steps fail at once. No rule names it.
-    text = (LOGS / "22-header-missing.log").read_text().replace("2.6.0+debian", "2.10.0")
-    (project.root / "x.log").write_text(text)
+    def shown(name: str) -> str:
+        text = (LOGS / name).read_text() if name else ""
+        (project.root / "x.log").write_text(text.replace("2.6.0+debian", "2.10.0"))
+        done = project.invoke("diagnose", "x.log", "--variant", "cpu-avx2")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    said = shown("21-oom-ulimit.log")
+    assert all(len(line) <= 80 for line in said.splitlines())
+    for text in (
+        "phase: build, step 2 of 1274",
+        "more memory than this machine has (out-of-memory)",
+        "line 17: virtual memory exhausted: Cannot allocate memory",
+        "what to do: build with fewer cores",
+    ):
+        assert text in unfolded(said)
+    assert shown("") == "x.log: is empty, so it names no failure\n"
+    # Headers of a library are missing, and two steps fail at once. No rule names it.
     error = "/build/source/c10/util/env.cpp:3:10: fatal error: fmt/format.h: No such file"
-    done = project.invoke("diagnose", "x.log", "--variant", "cpu-avx2")
-    assert f"  first error, line 13: {error}" in done.stdout
+    assert f"  first error, line 13: {error}" in shown("22-header-missing.log")
 
 
 def test_a_log_from_standard_input_is_one_document_with_json(still: Project) -> None:
@@ -344,10 +544,9 @@ def test_millions_of_blank_lines_cost_as_little_as_their_bytes() -> None:
 
 
 def test_the_source_of_a_pin_with_another_version_is_not_prefetched(matrix: Matrix) -> None:
-    variant = next(v for v in matrix.variants if v.id == "cpu-avx2")
-    torch = msgspec.structs.replace(variant.release.torch, source="nixpkgs")
-    release = msgspec.structs.replace(variant.release, torch=torch)
-    of_pin = msgspec.structs.replace(variant, release=release)
+    variant = named(matrix, "cpu-avx2")
+    torch = replace(variant.release.torch, source="nixpkgs")
+    of_pin = replace(variant, release=replace(variant.release, torch=torch))
     for each, says in ((variant, "`invoke prefetch`"), (of_pin, "torch of the pin")):
         found = diagnose([b"--   TORCH_VERSION         : 2.6.0"], each)  # of Debian
         assert (found.stops, found.rule, says in found.fix) == (True, "wrong-version", True)
@@ -356,7 +555,7 @@ def test_the_source_of_a_pin_with_another_version_is_not_prefetched(matrix: Matr
 REFUSED = {
     ("missing.log",): 'missing.log: no such file; as an id: no package matches "missing.log"',
     ("sm90-avx2",): "sm90-avx2: the ledger has no build of it",
-    ("/dev/zero",): "/dev/zero: a binary file, not the text of a log",
+    ("/dev/zero",): "/dev/zero: cannot be read: not a regular file",
     (".",): ".: cannot be read: Is a directory",
     ("matrix.toml", "--variant", "sm9"): 'no package matches "sm9"',
     ("matrix.toml", "--variant", "sm90-*"): "name one of them: sm90-avx2, ",
@@ -370,7 +569,9 @@ def test_what_is_no_log_is_refused(project: Project, monkeypatch: pytest.MonkeyP
     with (project.root / "sparse.log").open("wb") as log:
         log.truncate(10 << 30)
     bomb = gzip.compress(b"x" * (1 << 20))
+    os.mkfifo(project.root / "fifo")
     for name, content, message in (
+        ("fifo", b"", "cannot be read: not a regular file"),
         ("sparse.log", b"", "a binary file, not the text of a log"),
         ("bomb.gz", bomb * 3, "cannot be read: larger than 2 MiB"),
         ("torn.gz", bomb[:-99], "cannot be read: the compressed data is damaged"),
@@ -426,5 +627,5 @@ def test_a_log_without_a_line_break_is_read_in_constant_memory(
     found = diagnose_file(str(log), matrix.packages, None)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert found.lines == 11
+    assert found.lines == 21
     assert peak < 16 << 20, "a few pieces of the file"

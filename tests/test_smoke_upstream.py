@@ -13,7 +13,7 @@ from conftest import error_line, needs_nix, unfolded
 from smoke_reports import own_store, variant
 
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.results.evidence import recipe_digest
+from build_pytorch.results.artefacts import recipe_digest
 from build_pytorch.results.ledger import Event, append, now
 from build_pytorch.smoke import upstream
 from build_pytorch.smoke.upstream import UpstreamFile, judge_files

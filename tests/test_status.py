@@ -1,4 +1,4 @@
-"""`invoke status`: what failed, what runs, what is next; and the states of packages."""
+"""`invoke status` and `show`: what failed, what runs, what is next; and the states of packages."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from conftest import Project, copied_project, error_line, unfolded
+from conftest import PROJECT, WHOLE, Project, copied_project, error_line, unfolded
 from msgspec.structs import replace
 from sample_fleet import LAST, Checkout, SampleFleet
 
 from build_pytorch.base.errors import WriteError
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import ledger
-from build_pytorch.results.package_selection import chosen_packages
-from build_pytorch.results.package_state import package_states
+from build_pytorch.results.package_state import PackageState, chosen_packages, package_states
+from build_pytorch.tasks.status import _next_command
 
 MEMORY = "nvcc error : 'cicc' died due to signal 9 (Kill signal)"
 
@@ -69,159 +69,113 @@ def test_the_first_screen_has_counts_causes_what_runs_and_what_is_next(
     status: Callable[..., str],
 ) -> None:
     lines = status().splitlines()
-    assert len(lines) <= 12
+    assert len(lines) <= 15
     assert all(len(line) <= 80 for line in lines)
-    said = "\n".join(lines)
-    counts = unfolded(said).partition(" building 1 ")[0]
+    counts, *causes = re.split(r" (?=building    |failed      )", unfolded_table(lines[:-1]))
     assert re.fullmatch(
         r"44 packages: 1 building, 7 failed, 3 tested, 8 impossible-host, \d+ not built", counts
     )
-    assert "  failed        3  fatal error: fmt/format.h: No such file\n" in said, "places differ"
-    assert re.search(r"failed +2  out-of-memory: .*\n +sm\d+", said)
-    assert re.search(r"failed +1  disk-full: the disk is full\n +sm\d+", said)
-    assert re.search(r"failed +1  inspection: no cuDNN\n +sm\d+", said)
-    assert re.search(r"\n  building +1  sm\d+-\S+\n", said)
+    wanted = [
+        r"building    sm\S+: no result",
+        r"failed      sm\S+ and 2 more: fatal error: fmt/format.h: No such file",  # places differ
+        r"failed      sm\S+ and 1 more: out-of-memory: .*\.\.\.",
+        r"failed      sm\S+: disk-full: the disk is full",
+        r"failed      sm\S+: inspection: no cuDNN",
+    ]
+    assert len(causes) == len(wanted)
+    assert all(re.fullmatch(*pair) for pair in zip(wanted, causes, strict=True)), causes
     assert re.fullmatch(r"next: invoke diagnose sm\S+", lines[-1])
+
+
+def unfolded_table(lines: Sequence[str]) -> str:
+    """Lines of a table without the line breaks inside of its rows."""
+    return " ".join(line.strip() for line in lines)
 
 
 def test_the_first_screen_is_short_whatever_failed(project: Project) -> None:
     sample = SampleFleet(project.root)
-    for number, variant in enumerate(matrix_reader.load(project.root).variants[:30]):
+    variants = matrix_reader.load(project.root).variants
+    (project.root / variants[0].path).unlink()
+    for number, variant in enumerate(variants[:31]):
         sample.failed(variant, "x", message=f"x.cpp:1: error: number {number // 2} {'x' * 300}")
     lines = project.invoke("status").stdout.splitlines()
     assert len(lines) <= 15
     assert all(len(line) <= 80 for line in lines)
-    assert "  22 more, of other causes: `invoke status --packages all`" in lines
-
-
-def test_a_missing_recipe_is_named_and_comes_first(project: Project) -> None:
-    variant = matrix_reader.load(project.root).variants[-1]
-    SampleFleet(project.root).failed(variant, "x", message="x.cpp:1: error: y")
-    (project.root / variant.path).unlink()
-    said = unfolded(project.invoke("status").stdout)
-    assert f"recipe missing or unreadable: {variant.path}" in said
-    assert said.endswith("next: invoke all")
+    missing = f"  failed      {variants[0].id}: recipe missing or unreadable; run `invoke all`"
+    assert {missing, "  12 more causes: `invoke status --packages all`"} <= set(lines)
 
 
 @pytest.mark.parametrize(
-    ("outcome", "command"),
+    ("outcome", "overall", "command"),
     [
-        ("passed", "publish tested"),
-        ("", "inspect built"),
-        ("failed", "show cpu-avx2"),
-        ("interrupted", "build interrupted,outdated"),
+        ("passed", "tested", "publish tested"),
+        ("", "built", "inspect built"),
+        ("failed", "failed", "show cpu-avx2"),
+        ("interrupted", "interrupted", "build interrupted,outdated"),
     ],
 )
 def test_what_is_next_depends_on_the_least_advanced(
-    project: Project, monkeypatch: pytest.MonkeyPatch, outcome: Any, command: str
+    checkout: Checkout, outcome: Any, overall: str, command: str
 ) -> None:
-    monkeypatch.setenv("NIX_STORE_DIR", str(project.root / "store"))
-    monkeypatch.setenv("PATH", "")
-    sample = SampleFleet(project.root)
-    package = next(v for v in matrix_reader.load(project.root).variants if v.id == "cpu-avx2")
+    package = checkout.package("cpu-avx2")
     if outcome == "interrupted":
-        sample.ended(sample.started(package, LAST), outcome, 1.0)
+        checkout.ended(checkout.started(package, LAST), outcome, 1.0)
     else:
-        output = sample.built(package, project.root / "store")
+        output = checkout.built(package, checkout.store)
     if outcome in {"passed", "failed"}:
-        sample.tested(package, output, by="smoke", outcome=outcome)
-    assert json.loads(project.invoke("status", "--json").stdout)["next"] == f"invoke {command}"
+        checkout.tested(package, output, by="smoke", outcome=outcome)
+    state = checkout.state("cpu-avx2")
+    assert (state.overall, _next_command([state])) == (overall, f"invoke {command}")
 
 
-def test_named_packages_are_listed_each(status: Callable[..., str]) -> None:
-    head, *rows, _ = status("--packages", "failed").splitlines()
-    assert head == "7 packages: 7 failed"
-    names = [row.split()[1] for row in rows if row.startswith("  failed ")]
-    assert (len(names), len(set(names))) == (7, 7)
+def test_states_are_words_among_the_patterns(fleet: Project, status: Callable[..., str]) -> None:
+    """Packages that are named are listed each."""
+    matrix = matrix_reader.load(fleet.root)
 
-
-def test_states_are_words_among_the_patterns(status: Callable[..., str]) -> None:
-    def ids(packages: str) -> list[str]:
-        return [
-            row["id"] for row in json.loads(status("--packages", packages, "--json"))["packages"]
-        ]
-
-    assert ids("sm120-avx512, sm89-avx2") == ["sm120-avx512", "sm89-avx2"]
-    assert sorted(ids("building,tested")) == sorted([*ids("building"), *ids("tested")])
-    assert set(ids("failed,cpu-avx2")) == {*ids("failed"), "cpu-avx2"}
-    assert len(ids("all")) == len(ids("cuda13_0")) == 44
-
-
-@pytest.mark.parametrize(
-    ("packages", "says"),
-    [
-        ("sm90-avx21", 'no package matches "sm90-avx21"; did you mean "sm90-avx2"?'),
-        ("cuda13_1", 'did you mean "cuda13_0"?'),
-        (",", 'found "," for packages'),
-    ],
-)
-def test_a_wrong_selection_is_an_error(still: Project, packages: str, says: str) -> None:
-    done = still.invoke("status", "--packages", packages)
-    assert done.returncode == 2
-    assert says in " ".join(done.stderr.split())
-
-
-@pytest.mark.parametrize(
-    ("words", "says", "rows"),
-    [
-        (("build", "failed"), "nothing to do: no package has the state failed", "variants"),
-        (("smoke", "tested"), "nothing to do: no package has the state tested", "variants"),
-        (("inspect", "tested"), "nothing to do: no package has the state tested", "variants"),
-        (("status", "--packages", "failed"), "no package has the state failed", "packages"),
-    ],
-)
-def test_nothing_in_a_state_is_one_line(
-    still: Project, words: tuple[str, ...], says: str, rows: str
-) -> None:
-    done = still.invoke(*words)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{says}\n", "")
-    assert json.loads(still.invoke(*words, "--json").stdout)[rows] == []
-
-
-@pytest.mark.usefixtures("status")
-def test_build_takes_what_failed_or_is_not_built(fleet: Project) -> None:
     def ids(patterns: str) -> set[str]:
-        return {p.id for p in chosen_packages(matrix_reader.load(fleet.root), patterns)}
+        return {package.id for package in chosen_packages(matrix, patterns)}
 
-    failed, not_built = ids("failed"), ids("not-built")
-    assert (len(failed), failed & not_built) == (7, set())
-    assert ids("failed,not-built") == failed | not_built
-
-
-def named(document: dict[str, Any], cause: str) -> dict[str, Any]:
-    """The one row with a cause of its failure."""
-    failed = [row for row in document["packages"] if row["failure"]]
-    (row,) = (row for row in failed if row["failure"].get("cause") == cause)
-    return dict(row)
+    said = unfolded(status("--packages", "failed"))
+    assert said.startswith("7 packages: 7 failed failed ")
+    assert set(re.findall(r"\bsm\d+-\w+", said.partition(" next: ")[0])) == ids("failed")
+    assert len(ids("building,tested")) == len(ids("building")) + len(ids("tested")) == 4
+    assert ids("failed,cpu-avx2") == {*ids("failed"), "cpu-avx2"}
+    assert ids("all") == ids("cuda13_0") >= ids("failed,not-built")
+    assert (len(ids("failed")), ids("failed") & ids("not-built")) == (7, set())
 
 
-def test_json_has_why_when_where_and_how_long(status: Callable[..., str]) -> None:
+@pytest.mark.parametrize("words", [("build", "failed"), ("status", "--packages", "failed")])
+def test_nothing_in_a_state_is_one_line(still: Project, words: tuple[str, ...]) -> None:
+    done = still.invoke(*words)
+    says = "nothing to do: no package has the state failed\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, says, "")
+    assert json.loads(still.invoke(*words, "--json").stdout)["packages"] == []
+
+
+def test_json_has_why_when_where_and_how_long_and_diagnose_takes_the_id(
+    fleet: Project, status: Callable[..., str]
+) -> None:
     document = json.loads(status("--json"))
-    row = named(document, "disk-full")
+    assert sum(document["totals"].values()) == len(document["packages"]) == 44
+    assert document["next"].startswith("invoke diagnose ")
+    failed = [row for row in document["packages"] if row["failure"]]
+    (row,) = (row for row in failed if row["failure"].get("cause") == "disk-full")
     assert (row["state"], row["reason"]) == ("failed", "disk-full: the disk is full")
     failure = row["failure"]
     assert (failure["seconds"], failure["where"]) == (60.0, "ssh://ci-2")
     assert failure["at"].startswith("2026-11-20T12:01:00")
-    assert row["log"].startswith(".build-pytorch/logs/")
-    assert sum(document["totals"].values()) == len(document["packages"]) == 44
-    assert document["next"].startswith("invoke diagnose ")
-
-
-def test_log_and_diagnose_take_ids(fleet: Project, status: Callable[..., str]) -> None:
-    row = named(json.loads(status("--json")), "disk-full")
     log, id_ = fleet.root / row["log"], row["id"]
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("$ nix-build\n\tx\x1b[2J\nNo space left on device\n")
-    shown = fleet.invoke("log", id_).stdout
-    assert shown == "$ nix-build\n        x\\x1b[2J\nNo space left on device\n"
     said = unfolded(fleet.invoke("diagnose", id_).stdout)
-    assert f"3 lines, {id_} phase: " in said
+    assert f"{row['log']}: 3 lines, {id_} phase: " in said
     assert "the disk is full (disk-full)" in said
+    assert f"(disk-full); {row['log']}" in unfolded(fleet.invoke("show", id_).stdout)
+    shown = json.loads(fleet.invoke("show", id_, "--json").stdout)
+    assert (shown["log"], shown["events"][-1]["outcome"]) == (row["log"], "failed")
     log.unlink()
-    assert f"the log of {id_} was deleted" in fleet.invoke("log", id_).stderr
-    assert "cpu-avx512: the ledger has no build" in fleet.invoke("log", "cpu-avx512").stderr
-    assert "required positional" in fleet.invoke("diagnose").stderr
-    assert "found 4 packages" in fleet.invoke("log", "cpu-*").stderr
+    assert f"the log of {id_} was deleted" in fleet.invoke("diagnose", id_).stderr
+    assert "found 4 packages" in fleet.invoke("diagnose", "cpu-*").stderr
 
 
 def test_a_result_is_of_the_recipe_that_the_ledger_names(checkout: Checkout) -> None:
@@ -231,19 +185,15 @@ def test_a_result_is_of_the_recipe_that_the_ledger_names(checkout: Checkout) -> 
     blind = ledger.Event(event="published", **common, output=output, without_evidence=True)
     checkout.append(blind)
     state = checkout.state("cpu-avx2")
-    steps = state.steps
-    assert (steps["built"], steps["published"], state.overall) == (
-        "yes",
-        "no evidence",
-        "published",
-    )
+    wanted = {"recipe": "yes", "built": "yes", "compared": "-", "published": "no evidence"}
+    assert (state.overall, state.steps | wanted) == ("published", state.steps)
     assert package.companion is None
-    twin = replace(package, release_name="other", is_qualified=True)
+    twin = replace(package, release_name="other", is_qualified=True)  # of one name, in two catalogs
     states = package_states(checkout.root, [package, twin])
-    assert {id_: s.built for id_, s in states.items()} == {
+    assert {i: s.built for i, s in states.items()} == {
         "cpu-avx2": "yes",
         "other/cpu-avx2": "unknown",
-    }, "packages of one name in two catalogs have states of their own"
+    }
     (checkout.root / package.path).write_text("another recipe")
     state = checkout.state("cpu-avx2")
     assert (state.built, state.link, state.overall) == ("outdated", output, "outdated")
@@ -264,20 +214,21 @@ def test_a_ledger_that_is_no_regular_file_is_an_error_and_does_not_block(tmp_pat
 @pytest.mark.slow
 def test_a_ledger_of_any_size_is_read_in_a_stream(project: Project) -> None:
     """250,000 lines, 128 MiB: nothing is lost, and `status` takes at most 6 s."""
-    path = project.root / ".build-pytorch/ledger.jsonl"
+    path = project.root / ledger.FILE
     path.parent.mkdir(exist_ok=True)
     names = [variant.short_id for variant in matrix_reader.load(project.root).variants]
+    fields = f'"seconds":7200,"derivation":"{"x" * 160}"'
     line = (
         '{{"event":"{}","at":"2026-11-20T12:00:00+00:00","release":"cuda13_0","digest":"x",'
-        '"variant":"{}","attempt":"x-{}","seconds":7200,{}}}\n'
+        f'"variant":"{{}}","attempt":"x-{{}}",{fields},"outcome":"{{}}"}}}}\n'
     )
     with path.open("w") as file:
         for number in range(125_000):
-            name, text = names[number % len(names)], f'"derivation":"{"x" * 160}"'
-            file.write(line.format("started", name, number, f'"backend":"nix",{text}'))
-            file.write(line.format("ended", name, number, f'"outcome":"failed",{text}'))
+            name = names[number % len(names)]
+            file.write(line.format("started", name, number, "failed"))
+            file.write(line.format("ended", name, number, "failed"))
         file.write("x" * (65 << 20) + "\n")
-        file.write(line.format("ended", name, number, '"outcome":"stopped"'))
+        file.write(line.format("ended", name, number, "stopped"))
     start = time.process_time()
     document = json.loads(project.invoke("status", "--json").stdout)
     assert time.process_time() - start < 6
@@ -300,9 +251,6 @@ def test_a_published_result_counts_where_it_is_not_here(checkout: Checkout) -> N
     assert found.output == "", "nothing to run here"
     (checkout.root / package.path).write_text("another recipe")
     assert checkout.state("cpu-avx2").overall == "not built"
-
-
-# --- lines of other machines, which `cat` or Git put into the ledger ---
 
 
 def foreign(checkout: Checkout, event: ledger.Event, **keys: object) -> None:
@@ -336,14 +284,48 @@ def test_a_line_of_another_machine_takes_its_place_in_time(checkout: Checkout) -
 
 
 def test_the_log_of_another_machine_is_not_here_until_it_is_copied(fleet: Project) -> None:
-    variant = next(v for v in matrix_reader.load(fleet.root).variants if v.id == "cpu-avx512bf16")
     checkout = Checkout(fleet.root, matrix_reader.load(fleet.root))
+    variant = checkout.packages["cpu-avx512bf16"]
     common = checkout.common(variant, LAST)
     failed = ledger.Event(event="ended", **common, attempt="a-1-1", outcome="failed", seconds=1.0)
     foreign(checkout, failed)
     path = f".build-pytorch/logs/{variant.attribute}/a-1-1.log"
-    said = error_line(fleet.invoke("log", variant.id))
+    said = error_line(fleet.invoke("diagnose", variant.id))
     assert said.endswith(f"{path}: not found; the log of {variant.id} is on runner-7; copy it here")
     (fleet.root / path).parent.mkdir(parents=True)
     (fleet.root / path).write_text("the line\n")
-    assert fleet.invoke("log", variant.id).stdout == "the line\n"
+    assert "    the line\n" in fleet.invoke("diagnose", variant.id).stdout
+
+
+def test_show_has_the_recipe_and_the_rules_of_a_variant() -> None:
+    """The first screen names the rules, the long one and the JSON say what they change, and why."""
+    here, id_ = Project(PROJECT), "cuda12_8/sm61-avx"
+    document = json.loads(here.invoke("show", id_, "--json").stdout)
+    variant = next(v for v in matrix_reader.parse(WHOLE).variants if v.id == id_)
+    assert [rule["id"] for rule in document["rules"]] == [r.id for r in variant.effects.rules]
+    (first,) = [rule for rule in document["rules"] if rule["id"] == "no-cudnn-below-7-5"]
+    assert first["effect"]["environment"] == {"USE_CUDNN": "0"}
+    assert document["recipe"]["path"].endswith("cuda12_8-sm61-avx.nix")
+    assert document["recipe"]["action"] == "unchanged"
+    assert (document["pin"]["rev"] in WHOLE, document["events"]) == (True, [])
+    short, long = here.invoke("show", id_).stdout, here.invoke("show", id_, "-v").stdout
+    assert len(short.splitlines()) <= 20
+    said = unfolded(long)
+    assert "no-cudnn-below-7-5: USE_CUDNN=0" in said
+    assert "not confirmed: the cuDNN of pin" in said
+    for rule in document["rules"]:
+        assert (rule["id"] in short, rule["source"] in short) == (True, False)
+        assert f"{rule['reason']} ({rule['source']}, checked " in said
+    assert document["pin"]["rev"] in long
+
+
+def test_what_nobody_confirmed_of_nixpkgs_is_said_until_the_package_is_built() -> None:
+    said = Project(PROJECT).invoke("show", "cuda13_2/sm90-avx2").stdout
+    assert "its nixpkgs is not confirmed, see -v" in said
+    variants = matrix_reader.parse(WHOLE).variants
+    package = next(it for it in variants if it.id == "cuda13_2/sm90-avx2")
+    state = PackageState(package=package, digest="d", link="/nix/store/x")
+    assert state.doubts == package.pin.doubts
+    fields = {"outcome": "built", "outputs": (state.link,)}
+    built = ledger.event_of(package, "ended", digest="d", **fields)
+    assert replace(state, events=(built,)).doubts == ""

@@ -17,7 +17,7 @@ from build_pytorch.matrix.tables import environment_of
 from build_pytorch.nix import store
 from build_pytorch.nix.derivations import Derivation
 from build_pytorch.nix.store import NixSettings, valid_paths
-from build_pytorch.results import artefacts, evidence
+from build_pytorch.results import artefacts
 
 FLOX: Final = "flox"
 NIX: Final = store.NIX
@@ -98,7 +98,7 @@ class BuildBackend:
         root = self.settings.root
         if self.name != FLOX:
             return
-        recipes = [path for step in steps for path in evidence.recipe_files(root, step.package)]
+        recipes = [path for step in steps for path in artefacts.recipe_files(root, step.package)]
         try:
             tracked = set(git.run(root, "ls-files", "--", *recipes).splitlines())
         except ToolError as error:

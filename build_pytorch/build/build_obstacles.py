@@ -6,7 +6,6 @@ import contextlib
 import functools
 import os
 import shutil
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -14,7 +13,7 @@ from typing import Final
 import psutil
 
 from build_pytorch.base.console import grouped, some
-from build_pytorch.build.backends import BuildBackend, Step
+from build_pytorch.build.backends import Step
 from build_pytorch.hardware import detect
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Matrix, Package, Variant
@@ -52,8 +51,6 @@ def of_recipes(matrix: Matrix, packages: Sequence[Package], *, force: bool) -> I
 
 _GIB: Final = 1 << 30
 _CGROUP_LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")  #: version 2, version 1
-_WRITABLE: Final = stat.S_ISGID | stat.S_IRWXG
-"""What the group of the builders needs, so that entries stay readable for all of them."""
 
 
 @functools.cache
@@ -116,34 +113,13 @@ def usable_cpus() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def cache_notes(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
-    """Yield for each folder of the option `cache` whether builds use it, and what to change."""
-    for folder in sorted({step.package.variant.release.build.cache for step in steps} - {""}):
-        if backend.settings.builders:
-            said = "each builder uses its own, if its nix.conf mounts the folder"
-        else:
-            said = _cache_problem(Path(folder), backend.host)
-        yield f"cache {folder}: {said or 'builds use it; any build can put wrong objects into it'}"
-
-
-def _cache_problem(folder: Path, host: NixSettings) -> str:
-    """Return why builds here do not use a folder, and what to do; empty if they do."""
-    group = host.build_users_group or "nixbld"
-    if not folder.is_dir():
-        return f"not used, no such folder; install -d -m 2770 -g {group} {folder}"
-    if host.features is None:
-        return "unknown whether it is used: nix is not on PATH to show the settings of the daemon"
-    if not host.sandbox:
-        return "not shared by variants without a sandbox, because paths differ; set sandbox = true"
+def cache_notes(steps: Sequence[Step], host: NixSettings) -> Iterator[str]:
+    """Yield for each folder of the option `cache` whether builds here see it, and what to do."""
     # A value of sandbox-paths is TARGET or TARGET=SOURCE, with ? if it may be missing.
-    mounted = (path.removesuffix("?").partition("=")[0] for path in host.sandbox_paths)
-    if not any(map(folder.is_relative_to, mounted)):
-        setting = f"`extra-sandbox-paths = {folder}?`"
-        return f"not used, builds do not see it; add {setting} to nix.conf, restart nix-daemon"
-    mode = folder.stat().st_mode
-    with contextlib.suppress(KeyError):  # a group without a name
-        if folder.group() == group and mode & _WRITABLE == _WRITABLE:
-            return ""
-    if host.build_users_group and not mode & stat.S_IWOTH:
-        return f"not writable for builds; chgrp {group} {folder} && chmod 2770 {folder}"
-    return ""
+    mounted = [path.removesuffix("?").partition("=")[0] for path in host.sandbox_paths]
+    for name in sorted({step.package.variant.release.build.cache for step in steps} - {""}):
+        if Path(name).is_dir() and any(map(Path(name).is_relative_to, mounted)):
+            yield f"cache {name}: builds see it; any build can put wrong objects into it"
+        else:
+            fix = f"make it, and add `extra-sandbox-paths = {name}?` to nix.conf"
+            yield f"cache {name}: not seen by builds of the Nix on PATH; {fix}"

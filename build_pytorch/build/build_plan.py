@@ -97,10 +97,10 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
             found, failures = derivations.evaluate(settings.root, rest)
             reasons = grouped((why, name) for name, why in failures.items())
             obstacles += [f"{some(names)}: {why}" for why, names in reasons.items()]
-    except UnreachablePinError:
+    except UnreachablePinError as error:
         if not settings.dry_run:
             raise
-        notes.append("derivations not evaluated: the pin cannot be reached from here")
+        notes.append(f"derivations not evaluated: {error}")
     present = store.valid_paths(sorted(derivation.output for derivation in found.values()))
     steps: dict[str, Step] = {}
     for package in wanted:
@@ -154,11 +154,18 @@ def estimated_seconds(
     for step in (step for step in steps if step.is_variant):
         variant, hours = step.package.variant, step.package.variant.build.core_hours
         key = (variant.release_name, variant.gpu_key or "")
-        if variant.gpu and key not in with_libraries and len(with_libraries) < most:
+        is_first = _compiles_libraries(step) and key not in with_libraries
+        if is_first and len(with_libraries) < most:
             with_libraries.add(key)
             hours += variant.build.magma_core_hours
         seconds[step.name] = 3600 * hours / cores
     return seconds
+
+
+def _compiles_libraries(step: Step) -> bool:
+    """Whether the recipe compiles MAGMA and NCCL for its GPU, which no public cache has then."""
+    fixes = step.package.variant.effects.fixes
+    return step.is_variant and not {"own-libraries", "own-capabilities"}.isdisjoint(fixes)
 
 
 def _is_built(state: PackageState) -> bool:
@@ -241,9 +248,9 @@ def _notes(
         number = f"{counted(len(ids), 'package')} failed, and the recipe is the same"
         yield f"{number}: `invoke diagnose {ids[0]}` says why, --retry builds again"
     builds = [step for step in steps if step.is_build]
-    yield from build_obstacles.cache_notes(builds, backend)
+    yield from build_obstacles.cache_notes(builds, backend.host)
     if work:
         yield f"Nix builds {counted(len(work.built), 'derivation')} and fetches {work.fetched}"
     is_magma = any("-magma-" in path for path in work.built) if work else True
-    if is_magma and any(step.package.gpu for step in builds):
+    if is_magma and any(map(_compiles_libraries, builds)):
         yield "MAGMA and NCCL are compiled before PyTorch, once for each GPU architecture"

@@ -123,19 +123,15 @@ def document(plan: BuildPlan, outcomes: Mapping[str, BuildOutcome], code: int) -
         if usual:
             row |= {"hours": round(usual.seconds / 3600, 2), "hours_from": usual.source}
         if outcome:
-            names = ("message", "log", "outputs")
             row |= {"outcome": outcome.state, "seconds": round(outcome.seconds, 3)}
-            row |= {"cause": outcome.cause or None, **{n: getattr(outcome, n) for n in names}}
+            row |= {name: getattr(outcome, name) for name in ("cause", "message", "log", "outputs")}
         rows.append(row)
     return {
         "backend": plan.backend.name,
-        "jobs": plan.jobs,
-        "cores": plan.cores,
         "hours": round(plan.hours, 2),  # builds of unknown time count as none
         "memory_gib": plan.memory,
         "disk_gib": plan.disk,
-        "obstacles": plan.obstacles,
-        "notes": plan.notes,
+        **{name: getattr(plan, name) for name in ("jobs", "cores", "obstacles", "notes")},
         "variants": rows,
         "exit_code": code,
     }

@@ -20,7 +20,7 @@ from build_pytorch.build.build_plan import BuildPlan
 from build_pytorch.build.build_report import BuildDisplay
 from build_pytorch.build.log_rules import OUT_OF_MEMORY
 from build_pytorch.build.usual_times import group_of
-from build_pytorch.results import evidence, ledger
+from build_pytorch.results import artefacts, ledger
 from build_pytorch.results.ledger import Event
 
 _TICK: Final = 0.25  #: seconds between two updates of the display; the end of a build is earlier
@@ -92,7 +92,7 @@ class BuildRun:
             if (step := next(ready, None)) is None:
                 return
             self._waiting.remove(step)
-            if evidence.recipe_digest(self._root, step.package) != step.digest:
+            if artefacts.recipe_digest(self._root, step.package) != step.digest:
                 self._give_up([step], "its recipe has changed since the plan; run again")
                 self._say(sentence(self.outcomes[step.name]))
                 continue

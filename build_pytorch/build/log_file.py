@@ -16,7 +16,7 @@ from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build.log_reader import LogDiagnosis, LogReader
 from build_pytorch.matrix.model import Package
 
-_CHUNK: Final = 1 << 20  #: bytes; the package of a log is searched in the first ones
+_HEAD: Final = 1 << 20  #: bytes in which the package of a log is searched
 _GZIP: Final = b"\x1f\x8b\x08"
 
 
@@ -30,44 +30,37 @@ def diagnose(lines: Iterable[bytes], package: Package | None, log: str = "LOG") 
 
 
 def diagnose_file(name: str, packages: Iterable[Package], package: Package | None) -> LogDiagnosis:
-    """Read the log in a file, or on standard input for `-`.
+    """Read the log in a file, or on standard input: `/dev/stdin`.
 
     Without a `package` it is of the one of `packages` that its beginning names. Raises
     BuildPytorchError for a file that cannot be read.
     """
-    chunks = _chunks(name)
-    head = next(chunks, b"")
-    package = package or named_package(packages, head)
-    return diagnose(split_lines(itertools.chain([head], chunks), _CHUNK), package, name)
+    lines, head, size = _lines(name), list[bytes](), 0
+    for line in lines:
+        head.append(line)
+        if (size := size + len(line)) > _HEAD:
+            break
+    package = package or named_package(packages, b"\n".join(head))
+    return diagnose(itertools.chain(head, lines), package, name)
 
 
-def split_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:
-    """Yield the lines of a text that comes in pieces; a longer line is split."""
-    rest = b""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from lines
-        if len(rest) > longest:
-            yield rest
-            rest = b""
-    if rest:
-        yield rest
+def _lines(name: str) -> Iterator[bytes]:
+    """Yield the lines of a log, expanded where it is compressed with gzip; longer ones are split.
 
-
-def _chunks(name: str) -> Iterator[bytes]:
-    """Yield the pieces of a log, expanded where it is compressed with gzip."""
-    total = 0
+    A FIFO is refused: it may wait for ever.
+    """
+    path, total = Path(name), 0
     try:
-        with Path(name).open("rb") as raw:
+        with path.open("rb") if name == "/dev/stdin" else files.open_regular(path) as raw:
             is_gzip = raw.peek(8).startswith(_GZIP)
             stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=raw) if is_gzip else raw
-            while chunk := stream.read(_CHUNK):
-                if not total and b"\0" in chunk:
+            while line := stream.readline(_HEAD):
+                if total < _HEAD and b"\0" in line:
                     raise BuildPytorchError(f"{name}: a binary file, not the text of a log")
-                if (total := total + len(chunk)) > files.LARGEST_LOG:
+                if (total := total + len(line)) > files.LARGEST_LOG:
                     size = f"larger than {files.LARGEST_LOG >> 20} MiB"
                     raise BuildPytorchError(f"{name}: cannot be read: {size}")
-                yield chunk
+                yield line.removesuffix(b"\n")
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or "the compressed data is damaged"
         raise BuildPytorchError(f"{name}: cannot be read: {reason}") from None

@@ -36,12 +36,7 @@ class NixSettings(msgspec.Struct, frozen=True):
     """Settings of the Nix installed here: what this machine can build."""
 
     systems: tuple[str, ...]
-    features: tuple[str, ...] | None
-    """None if Nix is not installed."""
-    sandbox: bool = True
     sandbox_paths: tuple[str, ...] = ()
-    build_users_group: str = ""
-    """Empty if builds run as the user."""
 
 
 def settings() -> NixSettings:
@@ -50,7 +45,7 @@ def settings() -> NixSettings:
     Raises ToolError if Nix fails.
     """
     if not process.which(NIX):
-        return NixSettings((this_system(),), None)
+        return NixSettings((this_system(),))
     # The name of `config show` before Nix 2.20, which newer ones know as well.
     options = ("--extra-experimental-features", "nix-command", "show-config", "--json")
     answer = process.output_of([NIX, *options])
@@ -58,16 +53,9 @@ def settings() -> NixSettings:
         found = msgspec.json.decode(answer, type=dict[str, dict[str, Any]])
     except msgspec.DecodeError:
         raise ToolError("nix show-config: the output is not JSON") from None
-    names = ("system", "extra-platforms", "system-features", "sandbox-paths")
-    system, platforms, features, mounted = (found.get(n, {}).get("value") or () for n in names)
-    sandbox, group = (found.get(name, {}).get("value") for name in ("sandbox", "build-users-group"))
-    return NixSettings(
-        (str(system), *map(str, platforms)),
-        tuple(map(str, features)),
-        sandbox=sandbox not in {False, "false"},
-        sandbox_paths=tuple(map(str, mounted)),
-        build_users_group=str(group or ""),
-    )
+    names = ("system", "extra-platforms", "sandbox-paths")
+    system, platforms, mounted = (found.get(name, {}).get("value") or () for name in names)
+    return NixSettings((str(system), *map(str, platforms)), tuple(map(str, mounted)))
 
 
 def valid_paths(paths: Sequence[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Built packages on disk: result links, store paths, closures, and the Python that runs them."""
+"""Packages on disk: the digests of recipes, result links, and the Python that runs a result."""
 
 from __future__ import annotations
 
@@ -6,14 +6,44 @@ import contextlib
 import os
 import re
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base import process
+from build_pytorch.base import digest, files, process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.tables import environment_of
-from build_pytorch.nix import store
+from build_pytorch.nix import derivations, store
+from build_pytorch.nix.quoting import without_comments
+
+_NIX_FILE: Final = re.compile(r"(?<![\w./])\.{1,2}/[\w./+-]*\.nix\b")
+"""A relative path in Nix code."""
+
+
+def recipe_files(root: Path, package: Package) -> list[str]:
+    """Return the path of a recipe and those of the Nix files that it names. Raises OSError."""
+    recipe = files.read_below(root, package.path, files.LARGEST_TEXT)
+    if b"./" not in recipe:  # recipes of variants name no file; to parse them takes longer
+        return [package.path]
+    named = _NIX_FILE.findall(without_comments(recipe.decode(errors="replace")))
+    paths = (os.path.normpath(f"{package.folder}/{path}") for path in named)
+    return list(dict.fromkeys([package.path, *paths]))
+
+
+def recipe_digest(root: Path, package: Package) -> str:
+    """Return the digest of a recipe and of the files that it names, or "" if one is unreadable.
+
+    A local checkout of CUDA packages, which nobody else has, makes it another recipe.
+    """
+    try:
+        names = recipe_files(root, package)
+        texts = [files.read_below(root, name, files.LARGEST_TEXT) for name in names]
+    except OSError:
+        return ""
+    if checkout := derivations.local_checkout(package.variant):
+        texts.append(os.fsencode(checkout))
+    return digest.of_bytes(b"\0".join(texts))
 
 
 class Artefact(Struct, frozen=True, kw_only=True):

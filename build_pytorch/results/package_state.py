@@ -1,4 +1,4 @@
-"""The state of packages: six steps from the recipe to its publication.
+"""The state of packages: six steps from the recipe to its publication; selection by it.
 
 Whether a package is built, and whether its build would fail again, is decided here alone.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -17,10 +17,12 @@ import psutil
 from msgspec import Struct
 
 from build_pytorch.base.console import grouped
-from build_pytorch.matrix.model import Package
+from build_pytorch.base.errors import BuildPytorchError, NothingSelectedError
+from build_pytorch.matrix.field_types import listed
+from build_pytorch.matrix.model import Matrix, Package
+from build_pytorch.matrix.selection import select_packages, words_of
 from build_pytorch.nix.store import valid_paths
 from build_pytorch.results import artefacts, ledger
-from build_pytorch.results.evidence import origin_of, recipe_digest
 from build_pytorch.results.ledger import HOST, Event, EventKind, History, TestKind, subject_of
 
 TEST_NAMES: Final[dict[TestKind, str]] = {"smoke": "smoke test", "inspect": "inspection"}
@@ -58,24 +60,32 @@ class PackageState(Struct, frozen=True, kw_only=True):
     package: Package
     digest: str  #: of the recipe; empty if a file cannot be read
     link: str = ""  #: store path behind the result link; empty if it leads nowhere
-    origin: str | None = None  #: digest of the recipe that `link` was built from, if known
     events: tuple[Event, ...] = ()  #: of the package, for any recipe, oldest first
+
+    @property
+    def origin(self) -> str | None:
+        """Digest of the recipe that `link` was built from, or None if unknown.
+
+        Several recipes have the same output if they differ in comments only: then it is the current
+        one if it is among them, else the last.
+        """
+        recipes = [event.digest for event in self.events if self.link in event.outputs]
+        return self.digest if self.digest in recipes else recipes[-1] if recipes else None
 
     @property
     def steps(self) -> dict[str, Mark]:
         """The table of the six steps: how far the package is."""
-        tests: dict[str, TestKind]
-        tests = {"inspected": "inspect", "tested": "smoke", "compared": "compare"}
-        found = {name: self.test(kind) for name, kind in tests.items()}
-        published = Mark.YES if self.publication else Mark.NO
+        steps = {"recipe": Mark.YES if self.digest else Mark.NO, "built": self.built}
+        for name, kind in {
+            "inspected": "inspect",
+            "tested": "smoke",
+            "compared": "compare",
+        }.items():
+            steps[name] = Mark(test.outcome or "") if (test := self.test(kind)) else Mark.NO
+        steps["published"] = Mark.YES if self.publication else Mark.NO
         if self.publication and self.publication.without_evidence:
-            published = Mark.NO_EVIDENCE
-        return {
-            "recipe": Mark.YES if self.digest else Mark.NO,
-            "built": self.built,
-            **{name: Mark(str(t.outcome)) if t else Mark.NO for name, t in found.items()},
-            "published": published,
-        }
+            steps["published"] = Mark.NO_EVIDENCE
+        return steps
 
     def of_recipe(self, kind: EventKind) -> list[Event]:
         """Return the events of a kind that name the current recipe, oldest first."""
@@ -84,8 +94,8 @@ class PackageState(Struct, frozen=True, kw_only=True):
     @property
     def output(self) -> str:
         """Store path of the current recipe's result, if it is here and may be used."""
-        is_current = bool(self.digest) and self.origin == self.digest
-        return self.link if is_current and not self.stopped_by else ""
+        is_current = self.digest and self.origin == self.digest and not self.stopped_by
+        return self.link if is_current else ""
 
     @property
     def doubts(self) -> str:
@@ -125,7 +135,7 @@ class PackageState(Struct, frozen=True, kw_only=True):
             return Mark.INTERRUPTED
         return Mark(str(last.outcome)) if last and last.outcome != "built" else Mark.NO
 
-    def test(self, kind: TestKind) -> Event | None:
+    def test(self, kind: str) -> Event | None:
         """Return the last passed or failed test of a kind, else the last undecided one.
 
         It counts for the recipe whose digest it names.
@@ -206,15 +216,15 @@ def package_states(
     present = valid_paths(sorted({path for _, path in links if path}))
     events = (history or ledger.read(root)).events
     by_subject = grouped((event.subject, event) for event in events)
-    states = {}
-    for package, path in links:
-        own, link = by_subject.get(subject_of(package), []), path if path in present else ""
-        digest = recipe_digest(root, package)
-        origin = origin_of(own, digest, link) if link else None
-        states[package.id] = PackageState(
-            package=package, digest=digest, link=link, origin=origin, events=tuple(own)
+    return {
+        package.id: PackageState(
+            package=package,
+            digest=artefacts.recipe_digest(root, package),
+            link=path if path in present else "",
+            events=tuple(by_subject.get(subject_of(package), ())),
         )
-    return states
+        for package, path in links
+    }
 
 
 def _is_alive(started: Event) -> bool:
@@ -225,3 +235,60 @@ def _is_alive(started: Event) -> bool:
             since = datetime.fromisoformat(started.at).timestamp()
             return psutil.Process(int(named[1])).create_time() <= since + 2
     return False
+
+
+# --- which packages a command works on ---
+
+WORDS: Final = {state.replace(" ", "-"): (state,) for state in list(Mark)[:9]} | {
+    "not-built": (Mark.NOT_BUILT, Mark.OUTDATED, Mark.INTERRUPTED)
+}
+"""Words for the packages in a state; `not-built`: without a current result, and not failed."""
+
+
+def chosen_packages(
+    matrix: Matrix, patterns: str, companions: Sequence[str] = ()
+) -> tuple[Package, ...]:
+    """Return the packages that patterns name, in matrix order, the variants first.
+
+    Patterns are those of `select_packages` and the words of WORDS. `companions` are names of
+    companions to add for each variant. Raises BuildPytorchError for a wrong name,
+    NothingSelectedError if no package is in a wanted state, WriteError if the ledger cannot be
+    read.
+    """
+    words = words_of(patterns)
+    names = [word for word in words if word not in WORDS]
+    if len(names) < len(words):
+        marks = {mark for word in words for mark in WORDS.get(word, ())}
+        states = chosen_states(matrix, "", ledger.read(matrix.root))
+        found = [state.package for state in states if state.overall in marks]
+        names += [f"{package.release_name}/{package.short_id}" for package in found]
+        if not names:
+            raise NothingSelectedError(f"no package has the state {' or '.join(words)}")
+        patterns = ",".join(names)
+    return select_packages(matrix, patterns, companions)
+
+
+def chosen_package(matrix: Matrix, pattern: str) -> Package:
+    """Return the one package that a pattern names. Raises BuildPytorchError for several.
+
+    Otherwise as `chosen_packages`.
+    """
+    selected = chosen_packages(matrix, pattern)
+    if len(selected) > 1:
+        names = listed(package.id for package in selected)
+        raise BuildPytorchError(f"found {len(selected)} packages; name one of them: {names}")
+    return selected[0]
+
+
+def chosen_states(matrix: Matrix, patterns: str, history: History) -> list[PackageState]:
+    """Return the states of the packages that patterns name.
+
+    Without any, of all variants and of the companions that the ledger names. In the order of Mark.
+    Raises as `chosen_packages`.
+    """
+    packages = list(chosen_packages(matrix, patterns))
+    if not patterns:
+        known = {event.subject for event in history.events}
+        packages += [each for each in matrix.companions if subject_of(each) in known]
+    states = package_states(matrix.root, packages, history).values()
+    return sorted(states, key=lambda state: list(Mark).index(state.overall))

@@ -34,7 +34,7 @@ def build(
     from build_pytorch.build.build_attempt import BuildState
     from build_pytorch.build.build_plan import make_plan
     from build_pytorch.build.build_run import carry_out
-    from build_pytorch.results.package_selection import chosen_packages
+    from build_pytorch.results.package_state import chosen_packages
 
     settings = BuildSettings(
         root=project(),

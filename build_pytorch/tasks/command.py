@@ -148,7 +148,7 @@ def _call(body: Body, context: Context, options: Mapping[str, str | bool]) -> in
         from build_pytorch.base.console import Screen, print_json
 
         if options.get("json"):
-            print_json({"variants": [], "exit_code": EXIT_OK}, sys.stdout)
+            print_json({"variants": [], "packages": [], "exit_code": EXIT_OK}, sys.stdout)
         Screen(sys.stderr if options.get("json") else sys.stdout).line(f"nothing to do: {nothing}")
         return EXIT_OK
 

@@ -13,6 +13,7 @@ from build_pytorch.tasks.command import command, load
 if TYPE_CHECKING:
     from build_pytorch.base.console import Screen
     from build_pytorch.build.log_reader import LogDiagnosis
+    from build_pytorch.matrix.model import Matrix, Package
 
 
 @command
@@ -21,7 +22,7 @@ def diagnose(c: Context, log: str, variant: str = "", json: bool = False) -> Non
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.build.log_file import diagnose_file
-    from build_pytorch.results.package_selection import chosen_package, last_log
+    from build_pytorch.results.package_state import chosen_package
 
     matrix, name = load(is_for_any=True), log
     chosen = chosen_package(matrix, variant) if variant else None
@@ -30,12 +31,29 @@ def diagnose(c: Context, log: str, variant: str = "", json: bool = False) -> Non
             chosen = chosen_package(matrix, name)
         except BuildPytorchError as error:
             raise BuildPytorchError(f"{name}: no such file; as an id: {error}") from None
-        name = os.path.relpath(matrix.root / last_log(matrix, chosen))
+        name = _last_log(matrix, chosen)
     diagnosis = diagnose_file(name, matrix.packages, chosen)
     if json:
         print_json(diagnosis, sys.stdout)
     else:
         show(Screen(sys.stdout), name, diagnosis)
+
+
+def _last_log(matrix: Matrix, package: Package) -> str:
+    """Return the path of the last log of a package. Raises BuildPytorchError if it is not here."""
+    from build_pytorch.base.errors import BuildPytorchError
+    from build_pytorch.results.ledger import HOST
+    from build_pytorch.results.package_state import package_states
+
+    state = package_states(matrix.root, [package])[package.id]
+    path = matrix.root / state.log
+    if not state.last:
+        raise BuildPytorchError(f"{package.id}: the ledger has no build of it")
+    if not path.exists():
+        host = state.last.host
+        where = "was deleted" if host in {"", HOST} else f"is on {host}; copy it here"
+        raise BuildPytorchError(f"{state.log}: not found; the log of {package.id} {where}")
+    return os.path.relpath(path)
 
 
 def show(screen: Screen, name: str, diagnosis: LogDiagnosis) -> None:

@@ -28,7 +28,7 @@ def inspect(c: Context, packages: str, path: str = "", json: bool = False) -> in
     from build_pytorch.base.console import Screen, print_json, waiting
     from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.inspect import inspection
-    from build_pytorch.results.package_selection import chosen_packages
+    from build_pytorch.results.package_state import chosen_packages
 
     matrix = load()
     chosen = chosen_packages(matrix, packages)

@@ -10,7 +10,7 @@ from invoke.context import Context
 
 from build_pytorch.tasks.command import command, load
 
-_COLOURS = {"publish": "green", "refused": "red"}
+_COLOURS = {"publish": "green", "published": "green", "refused": "red", "failed": "red"}
 
 
 @command
@@ -28,22 +28,22 @@ def publish(
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
     from build_pytorch.matrix.field_types import Platform
     from build_pytorch.publish import publication
-    from build_pytorch.results.package_selection import chosen_packages
+    from build_pytorch.results.package_state import chosen_packages
 
     if system not in {"", *get_args(Platform)}:
         known = " or ".join(get_args(Platform))
         raise BuildPytorchError(f'--system: found "{system}"; allowed: {known}')
     matrix = load()
     how = publication.Publishing(
-        organization=org or matrix.publisher, system=system, without_evidence=without_evidence
+        organization=org or matrix.publisher,
+        system=system,
+        without_evidence=without_evidence,
+        dry_run=dry_run,
     )
-    chosen = chosen_packages(matrix, packages)
     screen = Screen(sys.stderr if json else sys.stdout)
-    rows = publication.publish(matrix.root, chosen, how, dry_run=True, say=screen.line)
-    said = ((row.action, row.variant, row.reason) for row in rows)
-    screen.plan(said, _COLOURS, verbose=False)
-    if not dry_run and any(row.action == "publish" for row in rows):
-        rows = publication.publish(matrix.root, chosen, how, dry_run=False, say=screen.line)
+    chosen = chosen_packages(matrix, packages)
+    rows = publication.publish(matrix.root, chosen, how, say=screen.line)
+    screen.plan([(row.action, row.variant, row.reason) for row in rows], _COLOURS, verbose=False)
     counts = Counter(row.action for row in rows)
     screen.line(", ".join(f"{number} {action}" for action, number in counts.items()))
     code = EXIT_FINDINGS if counts["refused"] + counts["failed"] else EXIT_OK

@@ -34,7 +34,7 @@ def smoke(
     """Test built variants by running PyTorch."""
     from build_pytorch.base.console import Screen, counted, print_json, waiting
     from build_pytorch.base.errors import BuildPytorchError
-    from build_pytorch.results.package_selection import chosen_packages
+    from build_pytorch.results.package_state import chosen_packages
     from build_pytorch.smoke.smoke_case import SmokeSettings, smoke_test
     from build_pytorch.smoke.upstream import run_upstream
 

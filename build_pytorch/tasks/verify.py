@@ -26,7 +26,7 @@ def verify(
     from build_pytorch.base.console import Screen, print_json
     from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
     from build_pytorch.matrix.selection import variants_of
-    from build_pytorch.results.package_selection import chosen_packages
+    from build_pytorch.results.package_state import chosen_packages
     from build_pytorch.tasks.reference_pages import reference_pages
     from build_pytorch.verify import rebuilds, reports, verification
 
