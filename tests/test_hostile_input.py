@@ -44,7 +44,7 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import FAKE
 from build_pytorch.nix.quoting import to_sri
-from build_pytorch.results import evidence, package_state
+from build_pytorch.results import artefacts, package_state
 from build_pytorch.results.ledger import FILE
 from build_pytorch.smoke.judge import SmokeReport
 from build_pytorch.smoke.smoke_case import case_of, judge_run
@@ -405,7 +405,6 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "build": [("cpu-avx2", "--dry-run"), ("cpu-avx2",), ("cpu-avx2", "--backend", "nix", "--json")],
     "diagnose": [("hostile.log",), ("hostile.log", "--variant", "cpu-avx2", "--json")],
     "status": [(), ("--json",)],
-    "log": [("sm90-avx2",)],
     "show": [("sm90-avx2",), ("sm90-avx2", "--json")],
     "smoke": [("cpu-avx2",), ("cpu-avx2", "--python", "./python"), ("cpu-avx2", "--json")],
     "inspect": [("cpu-avx2",), ("cpu-avx2", "--path", "lib"), ("cpu-avx2", "--json")],
@@ -436,7 +435,7 @@ def hostile_project(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) ->
     (state / "logs").mkdir(parents=True)
     event = {"at": "2026-11-20T10:00:00.000+00:00", "release": "cuda13_0", "variant": "sm90-avx2"}
     variant = next(v for v in matrix.variants if v.id == event["variant"])
-    event["digest"] = str(evidence.recipe_digest(root, variant))
+    event["digest"] = str(artefacts.recipe_digest(root, variant))
     events = [
         {"event": "ended", **event, "attempt": "a", "outcome": "failed", "seconds": 1.5,
          "message": HOSTILE, "cause": HOSTILE, "where": HOSTILE, "outputs": [HOSTILE]},

@@ -261,26 +261,19 @@ def foreign(checkout: Checkout, event: ledger.Event, **keys: object) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def test_a_test_of_another_machine_counts_and_the_signature_of_an_old_line_is_ignored(
-    checkout: Checkout,
-) -> None:
+def test_lines_of_another_machine_count_and_take_their_place_in_time(checkout: Checkout) -> None:
+    """Keys of an old version are ignored; what happened here later stays the last word."""
     package = checkout.package("cpu-avx2")
     output = checkout.built(package, checkout.store)
+    common = checkout.common(package, LAST - timedelta(days=1))
+    foreign(checkout, ledger.Event(event="ended", **common, attempt="x", outcome="failed"))
     common = checkout.common(package, LAST + timedelta(hours=3))
     test = ledger.Event(event="tested", **common, output=output, by="smoke", outcome="passed")
     foreign(checkout, test, signed={"key": "gpu-1:A", "nar_hash": "sha256-x", "counts": {}})
     state = checkout.state("cpu-avx2")
     assert (state.overall, state.test("smoke")) == ("tested", replace(test, host="runner-7"))
-
-
-def test_a_line_of_another_machine_takes_its_place_in_time(checkout: Checkout) -> None:
-    """What happened here later stays the last word."""
-    package = checkout.package("cpu-avx2")
-    checkout.ended(checkout.started(package, LAST), "interrupted", 1.0)
-    common = checkout.common(package, LAST - timedelta(days=1))
-    failed = ledger.Event(event="ended", **common, attempt="x", outcome="failed", seconds=1.0)
-    foreign(checkout, failed)
-    assert checkout.state("cpu-avx2").overall == "interrupted"
+    assert state.last is not None
+    assert state.last.outcome == "built"
 
 
 def test_the_log_of_another_machine_is_not_here_until_it_is_copied(fleet: Project) -> None:
@@ -322,10 +315,9 @@ def test_show_has_the_recipe_and_the_rules_of_a_variant() -> None:
 def test_what_nobody_confirmed_of_nixpkgs_is_said_until_the_package_is_built() -> None:
     said = Project(PROJECT).invoke("show", "cuda13_2/sm90-avx2").stdout
     assert "its nixpkgs is not confirmed, see -v" in said
-    variants = matrix_reader.parse(WHOLE).variants
-    package = next(it for it in variants if it.id == "cuda13_2/sm90-avx2")
-    state = PackageState(package=package, digest="d", link="/nix/store/x")
-    assert state.doubts == package.pin.doubts
-    fields = {"outcome": "built", "outputs": (state.link,)}
-    built = ledger.event_of(package, "ended", digest="d", **fields)
-    assert replace(state, events=(built,)).doubts == ""
+    variants = {variant.id: variant for variant in matrix_reader.parse(WHOLE).variants}
+    package, path = variants["cuda13_2/sm90-avx2"], "/nix/store/x"
+    built = ledger.event_of(package, "ended", digest="d", outcome="built", outputs=(path,))
+    for events, doubts in (((), package.pin.doubts), ((built,), "")):
+        state = PackageState(package=package, digest="d", link=path, events=events)
+        assert state.doubts == doubts

@@ -28,7 +28,7 @@ from build_pytorch.nix import store
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.results.ledger import TestOutcome
-from build_pytorch.results.package_selection import chosen_package
+from build_pytorch.results.package_state import chosen_package
 from build_pytorch.smoke.smoke_case import built_python, python_answer
 
 _WHEEL: Final = re.compile(r"wheel:(\d+(?:\.\d+)+(?:\+(cpu|cu\d+))?)")

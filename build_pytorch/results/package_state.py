@@ -269,10 +269,7 @@ def chosen_packages(
 
 
 def chosen_package(matrix: Matrix, pattern: str) -> Package:
-    """Return the one package that a pattern names. Raises BuildPytorchError for several.
-
-    Otherwise as `chosen_packages`.
-    """
+    """Return the one package of a pattern. Raises as `chosen_packages`, also for several."""
     selected = chosen_packages(matrix, pattern)
     if len(selected) > 1:
         names = listed(package.id for package in selected)

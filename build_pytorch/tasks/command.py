@@ -260,8 +260,9 @@ def _raise_first(ended_by: int, _frame: FrameType | None) -> None:
     """End the run; later signals are ignored, as the first one ends started programs with it."""
     for number in _ENDINGS:
         signal.signal(number, signal.SIG_IGN)
-    if process := sys.modules.get("build_pytorch.base.process"):
-        process.kill_started()
+    process = sys.modules.get("build_pytorch.base.process")
+    if kill := getattr(process, "kill_started", None):  # not while the module is imported
+        kill()
     raise _Ended(ended_by)
 
 
