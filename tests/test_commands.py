@@ -25,6 +25,17 @@ ENDED = "error: {}; every file is whole, run again to go on\n"
 # --- the menus, in processes of their own ---
 
 
+def test_nox_lists_sessions_and_builds_with_their_tags(still: Project) -> None:
+    listing = still.nox("-l").stdout
+    for name in ("tests", "lint", "verify", "build(sm120-avx512)"):
+        assert f" {name} " in listing
+    rows = json.loads(still.nox("-l", "--json", "-s", "build").stdout)
+    by_id = {row["call_spec"]["variant"]: row["tags"] for row in rows}
+    assert len(by_id) == 44
+    assert by_id["cpu-avx2"] == ["avx2", "cuda13_0", "x86_64-linux", "cpu-only", "buildable"]
+    assert "buildable" not in by_id["sm110-avx2"]
+
+
 def test_nox_runs_the_same_command_from_a_subfolder(still: Project) -> None:
     words = ["verify", "--json", "--only", "text"]
     still.own_program()
@@ -159,6 +170,8 @@ BAD_INPUT = """
     verify --only gpu-arc          | no check or category "gpu-arc"; did you mean "gpu-arch"?
     verify --against HEAD --pinned | --against: runs no checks; leave --only and --pinned out
     show sm90-*                    | found 4 packages; name one of them: sm90-avx2
+    log cpu-avx2                   | cpu-avx2: the ledger has no build of it
+    diagnose none.log              | none.log: no such file; as an id: no package matches "none.log"
     init .                         | a project already: it has matrix.toml
     recommend --cpu avx3           | --cpu: found "avx3"; did you mean "avx
     recommend --gpu rtx4095        | found "rtx4095"; did you mean

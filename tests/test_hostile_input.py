@@ -405,6 +405,7 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "build": [("cpu-avx2", "--dry-run"), ("cpu-avx2",), ("cpu-avx2", "--backend", "nix", "--json")],
     "diagnose": [("hostile.log",), ("hostile.log", "--variant", "cpu-avx2", "--json")],
     "status": [(), ("--json",)],
+    "log": [("sm90-avx2",)],
     "show": [("sm90-avx2",), ("sm90-avx2", "--json")],
     "smoke": [("cpu-avx2",), ("cpu-avx2", "--python", "./python"), ("cpu-avx2", "--json")],
     "inspect": [("cpu-avx2",), ("cpu-avx2", "--path", "lib"), ("cpu-avx2", "--json")],

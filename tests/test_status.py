@@ -167,6 +167,8 @@ def test_json_has_why_when_where_and_how_long_and_diagnose_takes_the_id(
     log, id_ = fleet.root / row["log"], row["id"]
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("$ nix-build\n\tx\x1b[2J\nNo space left on device\n")
+    shown = fleet.invoke("log", id_).stdout
+    assert shown == log.read_text().expandtabs().replace("\x1b", "\\x1b")
     said = unfolded(fleet.invoke("diagnose", id_).stdout)
     assert f"{row['log']}: 3 lines, {id_} phase: " in said
     assert "the disk is full (disk-full)" in said

@@ -1,9 +1,10 @@
-"""`invoke diagnose`: what a log of a build says of its failure, and what to do."""
+"""`invoke diagnose`: what a log says of a failed build, and what to do; `invoke log`: that log."""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
@@ -37,6 +38,19 @@ def diagnose(c: Context, log: str, variant: str = "", json: bool = False) -> Non
         print_json(diagnosis, sys.stdout)
     else:
         show(Screen(sys.stdout), name, diagnosis)
+
+
+@command
+def log(c: Context, package: str) -> None:
+    """Show the log of the last build of a package."""
+    from build_pytorch.base import files
+    from build_pytorch.base.console import write
+    from build_pytorch.results.package_state import chosen_package
+
+    matrix = load()
+    path = Path(_last_log(matrix, chosen_package(matrix, package)))
+    data = files.read_input(path, files.LARGEST_LOG)
+    write(sys.stdout, data.decode(errors="replace").expandtabs())
 
 
 def _last_log(matrix: Matrix, package: Package) -> str:

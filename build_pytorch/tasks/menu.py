@@ -12,7 +12,7 @@ from build_pytorch.tasks.build import build
 from build_pytorch.tasks.bump import bump
 from build_pytorch.tasks.command import SCRIPT
 from build_pytorch.tasks.compare import compare
-from build_pytorch.tasks.diagnose import diagnose
+from build_pytorch.tasks.diagnose import diagnose, log
 from build_pytorch.tasks.init import init
 from build_pytorch.tasks.inspect import inspect
 from build_pytorch.tasks.machine import doctor, recommend
