@@ -227,12 +227,11 @@ def with_sources(reader: Reader) -> None:
     Tarballs have their true hashes.
     """
     matrix = matrix_reader.load(reader.root)
-    stand_in(reader.world.folder)
+    reader.env.update(stand_in(reader.world.folder))
     sets = {**matrix.pins["early_2026"].cuda, "cudaPackages_13_1": "13.1"}
     cuda = " ".join(f'{name} = "{version}";' for name, version in sets.items())
     contents = f'{{ torch = "2.9.1"; python = "3.13"; cuda = {{ {cuda} }}; has = [ ]; }}'
     offer(reader.world.folder, NEW_PIN, contents)
-    reader.env["BUILD_PYTORCH_GITHUB"] = f"file://{reader.world.folder}"
     (reader.root.parent / "tools/nix-prefetch-url").unlink()
     mismatch = "error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':"
     lines = f"{mismatch}\n  specified: {OTHER}\n     got:    {OTHER.replace('BB', 'EE')}\n"

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 import time
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
@@ -49,20 +52,35 @@ def commit(folder: Path, branch: str, day: str, files: dict[str, str]) -> str:
     return git(folder, "rev-parse", "HEAD")
 
 
-def stand_in(folder: Path) -> None:
-    """Write the repositories that commands ask for; days are a day later in UTC."""
+class Api(SimpleHTTPRequestHandler):
+    """GitHub's API: answers are files."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def stand_in(folder: Path) -> dict[str, str]:
+    """Write the repositories that commands ask for; days are a day later in UTC.
+
+    Returns the environment in which commands ask for them.
+    """
     commit(folder / "NixOS/nixpkgs", "nixos-unstable", "2026-10-31", {})
     pytorch = folder / "pytorch/pytorch"
     commit(pytorch, "nightly", "2025-12-21", OF_NIGHTLY | {"version.txt": "2.11.0a0"})
     commit(pytorch, "nightly", "2026-06-29", OF_NIGHTLY)
-    for tag in ("v2.12.0-rc1", "v2.11.0", "v2.9.1", "ciflow/odd"):
-        git(pytorch, "tag", tag)
+    latest = folder / "repos/pytorch/pytorch/releases/latest"
+    latest.parent.mkdir(parents=True)
+    latest.write_text('{"tag_name": "v2.11.0"}')
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Api, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    api = f"http://127.0.0.1:{server.server_port}"
+    return {"BUILD_PYTORCH_GITHUB": folder.as_uri(), "BUILD_PYTORCH_GITHUB_API": api}
 
 
 @pytest.fixture
 def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("BUILD_PYTORCH_GITHUB", f"file://{tmp_path}")
-    stand_in(tmp_path)
+    for name, value in stand_in(tmp_path).items():
+        monkeypatch.setenv(name, value)
     return tmp_path
 
 
@@ -108,9 +126,11 @@ def test_a_commit_that_is_not_there_or_odd_is_one_line(
 def test_without_an_answer_a_command_ends_soon_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("BUILD_PYTORCH_GITHUB", "http://127.0.0.1:9")
-    with pytest.raises(ToolError, match=r"http://127.0.0.1:9/x/y: .*; check the network"):
-        asked.newest_version("x/y")
+    for name in ("BUILD_PYTORCH_GITHUB", "BUILD_PYTORCH_GITHUB_API"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for ask in (asked.newest_version, partial(asked.head, branch="main")):
+        with pytest.raises(ToolError, match=r"^http://127.0.0.1:9/.*x/y.*: .*; check the network"):
+            ask("x/y")
     (tmp_path / "git").write_text("#!/bin/sh\nexec /bin/sleep 600\n")
     (tmp_path / "git").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -118,6 +138,16 @@ def test_without_an_answer_a_command_ends_soon_with_one_line(
     with pytest.raises(ToolError, match=r"not finished in 0.3 s; check the network"):
         asked.fetch_commit("x/y", "main", seconds=0.3)
     assert time.monotonic() - start < 30
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "<html>", "[]", "{}", '{"tag_name": "v\\u001b"}', " " * 2**25]
+)
+def test_an_answer_that_names_no_version_is_one_line(github: Path, answer: str) -> None:
+    (github / "repos/pytorch/pytorch/releases/latest").write_text(answer)
+    with pytest.raises(ToolError, match="/repos/pytorch/pytorch/releases/latest: ") as caught:
+        asked.newest_version("pytorch/pytorch")
+    assert str(caught.value).isprintable()
 
 
 # --- outdated ---
@@ -144,7 +174,7 @@ def test_outdated_lists_what_is_newer(github: Path, whole: Project) -> None:
 def test_outdated_lists_what_is_the_newest_and_rules_that_have_ended(
     github: Path, project: Project
 ) -> None:
-    git(github / "pytorch/pytorch", "tag", "-d", "v2.11.0")
+    (github / "repos/pytorch/pytorch/releases/latest").write_text('{"tag_name": "v2.9.1"}')
     matrix = project.root / "matrix.toml"
     newest = git(github / "NixOS/nixpkgs", "rev-parse", "HEAD")
     matrix.write_text(written_out(ONE).replace(PIN, newest))

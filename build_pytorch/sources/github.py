@@ -1,9 +1,10 @@
-"""GitHub, asked with Git: what is newer than the matrix, and the commits of nightlies."""
+"""GitHub: what is newer than the matrix, and the commits of nightlies. Commits come by Git."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -13,14 +14,17 @@ from typing import Final
 from msgspec import Struct
 from packaging.version import Version
 
-from build_pytorch.base import git
-from build_pytorch.base.console import waiting
+from build_pytorch.base import foreign_json, git
+from build_pytorch.base.console import visible, waiting
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import GITHUB, TorchSource
 from build_pytorch.matrix.versions import is_revision
 from build_pytorch.sources.fetchers import mirrored
 
+API: Final = "https://api.github.com"
+API_VARIABLE: Final = "BUILD_PYTORCH_GITHUB_API"
+"""Environment variable with another base URL: GitHub Enterprise, or a server in a test."""
 FLOX_BRANCHES: Final = ("unstable", "stable", "lts")
 """Branches of Flox's nixpkgs at whose revisions Flox builds packages with CUDA for its cache."""
 _NIGHTLY_BRANCH: Final = "refs/heads/nightly"
@@ -29,6 +33,8 @@ _VERSION_FILE: Final = "version.txt"
 _TRITON_FILE: Final = ".ci/docker/ci_commit_pins/triton.txt"
 _SECONDS: Final = 300.0
 """Maximum for one answer."""
+_WAIT: Final = 10.0
+"""Maximum for a connection to the API, and for each wait for more of its answer."""
 _FIX: Final = "; check the network, and that it exists"
 
 
@@ -75,12 +81,20 @@ def head(repository: str, branch: str) -> Commit:
 
 
 def newest_version(repository: str) -> str:
-    """Return the newest final version among the tags; "0" without one. Raises ToolError."""
-    url = mirrored(f"{GITHUB}/{repository}")
-    with waiting(f"asking {url}"):
-        refs = git.ask(url, "ls-remote", "--tags", url, seconds=_SECONDS, fix=_FIX)
-    versions = re.findall(r"(?m)\trefs/tags/v([0-9]{1,4}(?:\.[0-9]{1,4}){1,2})$", refs)
-    return max(versions, key=Version, default="0")
+    """Return the version of the latest final release. Raises ToolError.
+
+    GitHub's API has it in one answer; Git lists every tag, of which PyTorch has many.
+    """
+    import requests
+
+    url = f"{os.environ.get(API_VARIABLE, API)}/repos/{repository}/releases/latest"
+    try:
+        with requests.get(url, timeout=_WAIT, stream=True) as answer:
+            answer.raise_for_status()
+            document = foreign_json.decode(next(answer.iter_content(1 << 20), b""))
+        return str(Version(document["tag_name"]))
+    except (OSError, ValueError, LookupError, TypeError) as error:  # OSError: also of requests
+        raise ToolError(f"{url}: {visible(str(error))[:200]}{_FIX}") from None
 
 
 class UpstreamVersion(Struct, frozen=True):
