@@ -37,7 +37,9 @@ def report(document: Raw) -> SmokeReport:
 
 def today(document: Raw) -> Raw:
     """The same report by the script as it is: it declares the script's tests, and all passed."""
-    declared = script.declarations(document["companions"])
+    stated = ("name", "device", "companion", "meaning")
+    tests = script.tests(document["companions"])
+    declared = [{key: getattr(test, key) for key in stated} for test in tests]
     results = [{"outcome": "passed", "message": "", "name": test["name"]} for test in declared]
     return {**document, "schema": 2, "declared": declared, "tests": results}
 

@@ -128,7 +128,9 @@ class Reader:
         world.push(world.folder / "remote.git")
         # The run is older than the tests of some companions, which no result is asked of.
         recorded = world.folder / "h200.json"
-        report = {**raw("h200-companions"), "declared": script.declarations(())}
+        stated = ("name", "device", "companion", "meaning")
+        declared = [{key: getattr(test, key) for key in stated} for test in script.tests(())]
+        report = {**raw("h200-companions"), "declared": declared}
         recorded.write_text(json.dumps(report))
         tools = tool(world.project, "replay-h200", f"cat '{recorded}'")
         self._fetch_as_recorded()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from conftest import PROJECT, needs_nix, write_recipes
 from msgspec.structs import replace
 from one_release import written_out
 
+from build_pytorch.base import process
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.build.backends import BuildAction, BuildSettings
 from build_pytorch.build.build_plan import make_plan
@@ -53,6 +55,19 @@ def all_releases() -> Matrix:
 
 def rule(id_: str, when: str, effect: str, more: str = "") -> str:
     return RULE.format(id=id_, when=when, effect=effect, more=more)
+
+
+@needs_nix
+def test_the_reason_of_a_rule_is_never_code(tmp_path: Path) -> None:
+    own = rule("own", 'when.kind = ["gpu"]', 'effect.environment = { USE_X = "1" }')
+    reason = "costs ${toString (1+1)} and ''"
+    matrix = matrix_reader.parse(own.replace("for a test", reason) + WHOLE)
+    variant = next(variant for variant in matrix.variants if variant.gpu)
+    text = recipes.render(matrix)[variant.path]
+    (line,) = [it.strip() for it in text.splitlines() if "costs" in it]
+    (tmp_path / "x.nix").write_text(f"''{line}''")
+    argv = ["nix-instantiate", "--eval", "--strict", "--json", str(tmp_path / "x.nix")]
+    assert json.loads(process.output_of(argv)) == f"# {reason}"
 
 
 NO_VARIANT = {

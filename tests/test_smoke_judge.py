@@ -48,7 +48,7 @@ def test_the_script_has_a_test_of_every_library() -> None:
     gpu = "solve cusolver,solve magma,flash attention bf16,matmul fp8 rowwise,grouped matmul bf16"
     gpu += ",nvrtc,profiler,nccl all-reduce"
     wanted = {f"{where} {name}" for where in ("cpu", "cuda") for name in both.split(",")}
-    wanted |= {f"cuda {name}" for name in gpu.split(",")} | {"cpu solve"}
+    wanted |= {f"cuda {name}" for name in gpu.split(",")} | {"cpu solve", "cpu complex dot"}
     assert wanted == {test.name for test in script.tests(())}
 
 

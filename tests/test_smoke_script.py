@@ -45,7 +45,8 @@ def run(python: str, *argv: str, **env: str) -> Raw:
     assert done.returncode == 0, done.stderr
     document: Raw = json.loads(done.stdout)
     report(document)  # the command can read it
-    assert document["declared"] == script.declarations(document["companions"])
+    names = [test.name for test in script.tests(document["companions"])]
+    assert [test["name"] for test in document["declared"]] == names
     names = [test.name for test in script.tests(document["companions"])]
     assert [test["name"] for test in document["tests"]] == names
     return document

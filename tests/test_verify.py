@@ -556,3 +556,25 @@ def test_the_example_workflow_runs_commands_that_exist(project: Project) -> None
     for command in commands[:-1]:
         words = command.replace('"origin/$BASE"', "HEAD").split()
         assert project.run(*words).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("exit 1", "Nix printed no message"),
+        ("echo hello", "Nix printed no message"),
+        ("echo 'error: cannot connect' >&2; exit 1", "cannot connect"),
+        ("exec yes >&2", "stopped, as it wrote more than 32 MiB"),
+    ],
+)
+def test_a_nix_that_does_not_work_is_an_error(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, says: str
+) -> None:
+    program = tmp_path / "bin/nix-instantiate"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    done = project.invoke("verify")
+    assert done.returncode == 2
+    assert re.search(rf"nix-instantiate evaluates none of \d+ recipes: .*{says}", error_line(done))

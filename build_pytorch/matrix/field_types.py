@@ -88,7 +88,7 @@ NoRev40 = Annotated[str, like("([0-9a-f]{40})?", "a full Git revision, or empty 
 _SRI: Final = "an SRI hash (sha256- and 44 base64 characters), or empty if not fetched yet"
 NoSri = Annotated[str, like(f"({_SHA256})?", _SRI)]
 GithubName = Annotated[str, like("[A-Za-z0-9][A-Za-z0-9_.-]*", "a GitHub owner or repository")]
-_HTTPS: Final = "https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/[A-Za-z0-9._/~%+=?&-]+"
+_HTTPS: Final = "https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/[A-Za-z0-9._/~%+=?&#-]+"
 Url = Annotated[str, like(_HTTPS, "an https:// URL")]
 NoUrl = Annotated[str, like(f"({_HTTPS})?", "an https:// URL, or empty")]
 Organization = Annotated[

@@ -88,7 +88,7 @@ def evaluate(
 
     `arguments`: Nix code of the other arguments of evaluate.nix; with `is_offline` it needs no
     store and no network. After MOST_ERRORS, one recipe stands for those that are left. Raises
-    ToolError, and UnreachablePinError.
+    ToolError, also if Nix itself does not work, and UnreachablePinError.
     """
     results: dict[str, EvaluatedRecipe] = {}
     rest, share, errors = list(recipes), True, 0
@@ -97,9 +97,12 @@ def evaluate(
         run = _run(given, f"{title}: {len(rest)}", is_offline=is_offline)
         results |= printed(run.stderr)
         rest = [recipe for recipe in rest if recipe.id not in results]
-        if run.code == 0 or not rest:
+        if not rest:
             break
-        failed = rest[0]
+        failed, is_working = rest[0], any(result.facts for result in results.values())
+        if run.code == 0 or (errors == MOST_ERRORS and not is_working):
+            said = message_of(run.stderr)
+            raise ToolError(f"nix-instantiate evaluates none of {len(rest)} recipes: {said}")
         if share and not results:
             share = False  # a shared import may be the cause
         elif errors == MOST_ERRORS:

@@ -52,12 +52,6 @@ def tests(companions: Collection[str]) -> list[Any]:
     ]
 
 
-def declarations(companions: Collection[str]) -> list[Facts]:
-    """Return what a report states of each test."""
-    stated = ("name", "device", "companion", "meaning")
-    return [{key: getattr(test, key) for key in stated} for test in tests(companions)]
-
-
 def unmet_need(torch: Any, place: str, test: Any) -> str:
     """Return why a test cannot run with this torch or on this GPU, or an empty text."""
     if tuple(map(int, torch.__version__.split(".")[:2])) < test.torch:
@@ -148,7 +142,8 @@ def in_process(function: Callable[[], Facts], end: float, key: str) -> Facts:
 
 
 def _answer(function: Callable[[], Facts], key: str, pipe: Any) -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     try:
         facts = function()
     except Exception as error:
@@ -184,6 +179,7 @@ def report(capability: str, limit: float, companions: Collection[str]) -> Facts:
             place = "cpu" if test.device == "cpu" else f"cuda:{cuda['device']}"
             result = tested(torch, place, test, end)
         results.append({"name": test.name, **result})
+    stated = ("name", "device", "companion", "meaning")
     driver = torch_facts.text_of("/proc/driver/nvidia/version")
     version = re.search(r"\s(\d{3,}\.\d+(?:\.\d+)?)\s", driver)
     return {
@@ -193,7 +189,7 @@ def report(capability: str, limit: float, companions: Collection[str]) -> Facts:
         "torch": facts if torch else {"import_error": facts["error"]},
         "cuda": cuda,
         "companions": {name: companion_facts(name) for name in companions},
-        "declared": declarations(companions),
+        "declared": [{key: getattr(it, key) for key in stated} for it in tests(companions)],
         "tests": results,
     }
 

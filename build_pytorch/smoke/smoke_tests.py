@@ -234,6 +234,9 @@ TESTS = (
         capability=(9, 0), torch=(2, 9),
         meaning="grouped products (mixture-of-experts models) do not work: sm_90a, 100a or 103a "
         "code is missing in this build"),
+    Row("complex dot", 1e-5, lambda t, x, y: t.vdot(t.complex(x, y), t.complex(x, y)).real,
+        randn((1000,), (1000,)), lambda t, x, y: (x * x + y * y).sum(), CPU,
+        meaning="complex dot products are 0: the build did not ask how its BLAS returns them"),
     Row("convolution", 1e-5, convolution, IMAGES),
     Row("solve", 1e-5, solve, equations, device=CPU),
     Row("solve magma", 1e-5, lambda t, a, b: solve(t, a, b, "magma"), equations, solve, GPU,

@@ -125,7 +125,7 @@ def command(
             raise Exit(code=code)
 
     taken = list(inspect.signature(body).parameters)[1:]
-    words = {key: {**HELP, **texts}[key] for key in taken}
+    words = {key: {**HELP, **texts}.get(key, "") for key in taken}
     task: Task[Any] = Task(run, name=name, optional=optional, help=words)
     TASKS[str(task.name)] = task
     return task
