@@ -19,6 +19,8 @@ import kills
 import pytest
 from conftest import Project, error_line, needs_nix, unfolded
 from kills import change_everything
+from test_process import is_gone
+from world import wait_until
 
 from build_pytorch.base import file_plan, files, git
 from build_pytorch.base.errors import BuildPytorchError, WriteError
@@ -228,8 +230,7 @@ def test_a_signal_ends_the_run_with_one_line_and_its_programs_as_well(
     _, said = process.communicate(timeout=20)
     assert process.returncode == 128 + number
     assert said == f"error: {says}; every file is whole, run again to go on\n"
-    with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
+    wait_until(lambda: is_gone(child), "end of the program")
 
 
 def test_what_a_kill_left_behind_goes_with_the_next_run(project: Project) -> None:

@@ -170,10 +170,10 @@ class _Output:
         return bool(ready) and self._size <= self._limit
 
     def close(self, name: str) -> None:
-        """Pass on or keep the end of the output; of one without end nothing else is kept."""
+        """Pass on or keep the end of the output; what was written without end is not kept."""
         if self._size > self._limit:
             for kept in () if self._take else self.kept:
-                kept.clear()
+                del kept[_LONGEST_LINE:]
             flood = f"\n{name}: stopped, as it wrote more than {self._limit >> 20} MiB"
             self.kept[-1].extend(flood.encode())
         self._pass_on(is_end=True)
