@@ -177,6 +177,8 @@ def test_json_has_why_when_where_and_how_long_and_diagnose_takes_the_id(
     assert (shown["log"], shown["events"][-1]["outcome"]) == (row["log"], "failed")
     log.unlink()
     assert f"the log of {id_} was deleted" in fleet.invoke("diagnose", id_).stderr
+    log.symlink_to("/etc/passwd")
+    assert f"the log of {id_} was deleted" in fleet.invoke("log", id_).stderr
     assert "found 4 packages" in fleet.invoke("diagnose", "cpu-*").stderr
 
 

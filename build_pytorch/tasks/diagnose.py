@@ -63,7 +63,8 @@ def _last_log(matrix: Matrix, package: Package) -> str:
     path = matrix.root / state.log
     if not state.last:
         raise BuildPytorchError(f"{package.id}: the ledger has no build of it")
-    if not path.exists():
+    is_here = path.resolve().is_relative_to(matrix.root.resolve())  # a ledger may say anything
+    if not (is_here and path.exists()):
         host = state.last.host
         where = "was deleted" if host in {"", HOST} else f"is on {host}; copy it here"
         raise BuildPytorchError(f"{state.log}: not found; the log of {package.id} {where}")
