@@ -277,7 +277,6 @@ def test_the_commands_of_the_page_run(installed: Installed, site: Site) -> None:
     ids = {variant.id for variant in matrix_reader.load(fleet).variants}
     assert ids == {"sm120-avx2", "sm90-avx2"}
     assert matrix_reader.load(fleet).publisher == "acme"
-    assert list((fleet / "cache").glob("*.narinfo"))
 
 
 def test_checks_that_a_project_has_nothing_for_are_no_passed_checks(project: Project) -> None:
