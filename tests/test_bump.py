@@ -249,6 +249,7 @@ def test_everything_is_written(project: Project) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "(nothing written)" in done.stdout
     assert '+version = "2.11.0"' in done.stdout
+    assert "0 errors, 0 warnings" in unfolded(done.stdout)
     assert project.snapshot() == before
     done = bump(project, "--torch", "2.11.0")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -291,31 +292,39 @@ def test_a_new_cuda_renames_the_recipes(project: Project, nixpkgs: Path) -> None
     assert project.invoke("all", "--check").returncode == 0
 
 
-def edited_by_hand(project: Project) -> None:
-    recipe = project.recipe("cpu-avx2")
-    recipe.write_text(recipe.read_text().replace("MAX_JOBS=32", "MAX_JOBS=8"))
+@needs_nix
+def test_what_cannot_be_taken_leaves_the_tree_as_it_was(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUILD_PYTORCH_GITHUB", "http://127.0.0.1:9")
+    before = project.snapshot()
+    done = project.invoke("bump", "--torch", "2.11.0")
+    assert done.returncode == 2
+    assert "and that http://127.0.0.1:9/pytorch/pytorch v2.11.0 exists" in error_line(done)
+    assert project.snapshot() == before
 
 
 @needs_nix
-@pytest.mark.parametrize("is_offline", [False, True])
-def test_what_cannot_be_written_leaves_the_tree_as_it_was(
-    project: Project, monkeypatch: pytest.MonkeyPatch, is_offline: bool
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("cpu-avx2", ("edited by hand; --force overwrites it", "1 refused (nothing written)")),
+        ("cpu-other", ("a recipe of no variant", "1 unknown (nothing written)")),
+    ],
+)
+def test_what_must_not_be_written_leaves_the_tree_as_it_was(
+    project: Project, name: str, says: tuple[str, str]
 ) -> None:
-    if is_offline:
-        monkeypatch.setenv("BUILD_PYTORCH_GITHUB", "http://127.0.0.1:9")
-    else:
-        recipe = project.recipe("cpu-avx2")
-        recipe.write_text(recipe.read_text().replace("MAX_JOBS=32", "MAX_JOBS=8"))
+    """A recipe that a person changed stays, and recipes that do not pass verification."""
+    recipe = project.recipe("cpu-avx2").read_text()
+    project.recipe(name).write_text(recipe.replace("MAX_JOBS=32", "MAX_JOBS=8"))
     before = project.snapshot()
-    if is_offline:
-        done = project.invoke("bump", "--torch", "2.11.0")
-        assert done.returncode == 2
-        assert "and that http://127.0.0.1:9/pytorch/pytorch v2.11.0 exists" in error_line(done)
-    else:
-        done = bump(project, "--torch", "2.11.0")
+    for options in ((), ("--dry-run",)):
+        done = bump(project, "--torch", "2.11.0", *options)
         assert done.returncode == 1, done.stdout + done.stderr
-        assert "edited by hand; --force overwrites it" in unfolded(done.stdout)
-        assert "1 refused (nothing written)" in unfolded(done.stdout)
+        for words in says:
+            assert words in unfolded(done.stdout)
+        assert "Written" not in done.stdout
     assert project.snapshot() == before
 
 

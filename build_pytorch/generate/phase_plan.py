@@ -70,7 +70,8 @@ def _leftover(tree: Tree, path: str) -> Change:
     if text.startswith(f"# {PurePath(path).stem}\n") and digest.is_intact(text):
         reason = "generated, and no longer in matrix.toml"
         return Change(path=path, action=Action.DELETE, reason=reason, old=old)
-    return Change(path=path, action=Action.UNKNOWN, reason="not in matrix.toml; left alone")
+    reason = "not in matrix.toml; left alone"
+    return Change(path=path, action=Action.UNKNOWN, reason=reason, old=old)
 
 
 def shared_files(matrix: Matrix, tree: Tree) -> Iterator[Change]:

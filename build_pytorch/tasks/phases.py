@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
@@ -11,7 +13,9 @@ from invoke.context import Context
 from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
+    from build_pytorch.base.file_plan import Change
     from build_pytorch.matrix.model import Matrix
+    from build_pytorch.verify.verification import VerificationResult
 
 _MOST_DIFFS = 3
 """Refused files whose diffs are printed; `-v` prints all."""
@@ -56,7 +60,8 @@ def run(
 ) -> int:
     """Plan, apply and print phases; `verify`: check the result.
 
-    `moved` are the matrix of the disk and one that takes its place, unless a file is refused.
+    `moved` are the matrix of the disk and one that takes its place, unless a file is refused or the
+    planned recipes do not pass verification.
     Returns the exit code. Raises BuildPytorchError for what stops a run altogether.
     """
     from build_pytorch.base import file_plan, paths
@@ -79,7 +84,9 @@ def run(
     if moved:
         changes.insert(0, matrix_text.change(root / paths.MATRIX, old.text, matrix.text))
     refused = [change for change in changes if change.action is Action.REFUSED]
-    is_read_only = dry_run or check or bool(moved and refused)
+    result = _verified(matrix, changes) if moved and not refused else None
+    is_failed = bool(refused) if result is None else result.exit_code != EXIT_OK
+    is_read_only = dry_run or check or bool(moved and is_failed)
     has_changes = any(change.action.writes for change in changes)
     if not is_read_only:
         file_plan.apply(root, changes)  # before it is reported: it may fail
@@ -90,10 +97,30 @@ def run(
         screen.diff(change.diff())
     suffix = " (nothing written)" if is_read_only else ""
     file_plan.print_plan(screen, changes, verbose=verbose, suffix=suffix)
-    if verify and is_pending:
+    if verify and is_pending and result is None:
         screen.line("Verification not run: the files above are not written yet.")
     elif verify:
-        result = verification.verify(matrix, root, pages=pages)
+        result = result or verification.verify(matrix, root, pages=pages)
         reports.show(result, screen, verbose=verbose)
         code = max(code, result.exit_code)
     return code
+
+
+def _verified(matrix: Matrix, changes: Sequence[Change]) -> VerificationResult:
+    """Verify planned recipes, in a temporary folder with the Nix files that they import.
+
+    Checks of generated texts are left out: they compare with what is planned.
+    """
+    from build_pytorch.base import files, paths
+    from build_pytorch.verify import check, verification
+
+    function, root = paths.COMPANION_FUNCTION, matrix.root
+    contents: dict[str, bytes | None] = {function: files.read_named(paths.in_use(root, function))}
+    copies = {v.packages_from.folder for v in matrix.variants if v.packages_from} - {None}
+    for path in [path for folder in copies for path in files.walk_below(root, str(folder))]:
+        contents[path] = files.read_below(root, path)
+    contents |= {it.path: it.new if it.action.writes else it.old for it in changes}
+    only = [name for name in check.load().category if name != "generated"]
+    with tempfile.TemporaryDirectory() as folder:
+        files.write_all(Path(folder), contents)
+        return verification.verify(matrix, Path(folder), only=only)
