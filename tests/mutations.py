@@ -17,6 +17,7 @@ GPU = "cuda13_0-sm120-avx512"
 CPU = "cpu-avx512"
 ARM = "cuda13_0-sm110-armv9"
 SPARK = "cuda13_0-sm121-armv9"
+NEWEST = "cuda13_2"
 NIGHTLY = "cuda13_0-sm121-armv9-nightly"
 WRAPPER = f"{NIGHTLY}-wrapper"
 VISION = "torchvision-python313-cuda13_0-sm120-avx512"
@@ -83,6 +84,11 @@ def both(*edits: Callable[[str], str]) -> Callable[[str], str]:
 def wrap_attrs(line: str) -> Callable[[str], str]:
     """Add an attribute to what overrideAttrs sets."""
     return swap('  ninjaFlags = [ "-j32" ];', f'  ninjaFlags = [ "-j32" ];\n  {line}')
+
+
+def before_hook(line: str) -> Callable[[str], str]:
+    """Add an attribute before the first hook of a recipe without Ninja's flags."""
+    return swap("  preConfigure =", f"  {line}\n  preConfigure =")
 
 
 def with_argument(line: str) -> Callable[[str], str]:
@@ -491,6 +497,12 @@ MUTATIONS = (
     Mutation("the licence of another program", CPU, swap("    platforms = [", "    license = nixpkgs_pinned.lib.licenses.issl;\n    platforms = [")),
     Mutation("another Python's interpreter as an argument", CPU, swap("cudaSupport = false;", "cudaSupport = false;\n  python = nixpkgs_pinned.python312;")),
     Mutation("an attribute that Nix warns of", CPU, swap("requiredSystemFeatures = ", 'requiredSystemFeatures = builtins.trace "warning: this is old" ')),
+    # --- the newer expression of nixpkgs ---
+    Mutation("patches cleared with the newest torch", f"{NEWEST}/sm120-avx2", before_hook("patches = [];")),
+    Mutation("no NCCL by the env of the newest torch", f"{NEWEST}/sm90-avx2", before_hook('env = oldAttrs.env // { USE_NCCL = "0"; };')),
+    Mutation("no NCCL by a CMake flag of the newest torch", f"{NEWEST}/sm80-avx2", before_hook('cmakeFlags = oldAttrs.cmakeFlags ++ [ "-DUSE_NCCL=OFF" ];')),
+    Mutation("another build version of the newest torch", f"{NEWEST}/sm75-avx2", before_hook('env = oldAttrs.env // { PYTORCH_BUILD_VERSION = "2.12.0"; };')),
+    Mutation("CUDA in CMake of the newest torch", f"{NEWEST}/cpu-avx2", swap("-DUSE_CUDA=OFF", "-DUSE_CUDA=ON")),
     # --- matrix.toml, and files that recipes read ---
     Mutation("a companion of another PyTorch", MATRIX, both(
         swap('version = "0.25.0"', 'version = "0.24.1"'), swap('rev = "v0.25.0"', 'rev = "v0.24.1"'),

@@ -54,7 +54,7 @@ class Checkout:
     def add(self, name: str, edit: Edit) -> str:
         """Write a recipe with an edit, and the one that it imports; return their folder."""
         name, _, imported = name.partition(" by ")
-        key = "lines" if "/" in name else "own"
+        key = "lines" if re.match(r"l\d+/", name) else "own"
         if name.startswith(SMALL):
             key, name = "small", Path(name).stem
         names = {name, f"pytorch-python313-{name}"}
