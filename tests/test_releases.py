@@ -176,7 +176,7 @@ def changed(old: str, new: str) -> Matrix:
 
 def test_a_nightly_is_below_its_release_and_above_the_one_before() -> None:
     versions = [VERSION, "2.10.0", "2.11.0.dev20251222", "2.11.0rc1", "2.11", "2.11.1"]
-    assert sorted(reversed(versions), key=order) == versions
+    assert sorted({*versions}, key=order) == versions
 
 
 def test_every_release_is_preferred_to_a_nightly() -> None:
