@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -26,6 +26,14 @@ class BuildAdvice(Struct, frozen=True, kw_only=True):
     has_reason: bool = False
     says: str = "no reason: no instruction set that is known here fits this CPU"
     lines: str = ""  #: what to append to matrix.toml, if it lacks the variant
+    rejected: dict[str, str]  #: releases that have nothing for the GPUs, with the reason
+
+
+class ReleaseVerdicts(NamedTuple):
+    """The best that the releases of a matrix have, or could have, for GPUs and a driver."""
+
+    best: dict[tuple[str, str | None], BuildVerdict]  #: equal ones, by release and architecture
+    ids: dict[tuple[str, str | None, str], str]  #: the variants of those, by place and ISA
     rejected: dict[str, str]  #: releases that have nothing for the GPUs, with the reason
 
 
@@ -54,24 +62,17 @@ def flags_up_to(matrix: Matrix, key: str) -> str:
     return " ".join(dict.fromkeys(flag for it in below for flag in it.cpuinfo))
 
 
-def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> BuildAdvice:
-    """Return whether to build the ideal variant, given the published builds that run.
+def judge_releases(matrix: Matrix, machine: Machine) -> ReleaseVerdicts:
+    """Judge what each release has, or could have, for a machine with any CPU.
 
-    The ideal is the best of all known GPU architectures and ISAs. Of equal ones the matrix's own
-    comes first, then an ISA that is no alias, then the highest.
+    All GPU architectures that are known count, and code for the CPU alone.
     """
-    kinds, flags = {gpu.capability or "" for gpu in machine.gpus} - {""}, machine.cpu.flags.split()
+    kinds = {gpu.capability or "" for gpu in machine.gpus} - {""}
     gpus: dict[str | None, GpuArchitecture | None] = {None: None} | {
         key: gpu
         for key, gpu in matrix.gpus.items()
         if machine.platform in gpu.hosts and any(runs_on(gpu.capability, it) for it in kinds)
     }
-    isas = {
-        key: isa
-        for key, isa in matrix.cpus.items()
-        if isa.platform == machine.platform and not missing_cpu_flags(isa, flags)
-    }
-    existing = {(it.release_name, it.gpu_key, it.cpu_key): it.id for it in matrix.variants}
     rejected: dict[str, str] = {}
     running: dict[tuple[str, str | None], BuildVerdict] = {}
     for name, release in matrix.releases.items():
@@ -82,21 +83,40 @@ def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> B
         if of_gpus and not any(it.runs for it in of_gpus):
             rejected[f"release {name}"] = "; ".join(of_gpus[0].obstacles)
         running |= {(name, key): it for key, it in verdicts.items() if it.runs}
-    if not (running and isas):
-        return BuildAdvice(rejected=rejected)
-    top = max(it.rank() for it in running.values())
-    equal = [place for place, it in running.items() if it.rank() == top]
+    top = max((it.rank() for it in running.values()), default=())
+    best = {place: it for place, it in running.items() if it.rank() == top}
+    own = [it for it in matrix.variants if (it.release_name, it.gpu_key) in best]
+    ids = {(it.release_name, it.gpu_key, it.cpu_key): it.id for it in own}
+    return ReleaseVerdicts(best, ids, rejected)
+
+
+def advice(
+    matrix: Matrix, machine: Machine, own: ReleaseVerdicts, ready: Sequence[BuildVerdict]
+) -> BuildAdvice:
+    """Return whether to build the ideal variant, given the published builds that run.
+
+    The ideal is the best of all known GPU architectures and ISAs. Of equal ones the matrix's own
+    comes first, then an ISA that is no alias, then the highest.
+    """
+    flags = machine.cpu.flags.split()
+    isas = {
+        key: isa
+        for key, isa in matrix.cpus.items()
+        if isa.platform == machine.platform and not missing_cpu_flags(isa, flags)
+    }
+    if not (own.best and isas):
+        return BuildAdvice(rejected=own.rejected)
     best = max(
-        ((*place, isa) for place in equal for isa in isas),
-        key=lambda it: (it in existing, not isas[it[2]].same_as, isas[it[2]].level),
+        ((*place, isa) for place in own.best for isa in isas),
+        key=lambda it: (it in own.ids, not isas[it[2]].same_as, isas[it[2]].level),
     )
-    has_reason, says = _reason(running[best[:2]], ready)
+    has_reason, says = _reason(own.best[best[:2]], ready)
     return BuildAdvice(
-        variant=existing.get(best) or id_of(matrix, *best),
+        variant=own.ids.get(best) or id_of(matrix, *best),
         has_reason=has_reason,
         says=says,
-        lines="" if best in existing else group_lines(*best),
-        rejected=rejected,
+        lines="" if best in own.ids else group_lines(*best),
+        rejected=own.rejected,
     )
 
 

@@ -52,6 +52,14 @@ class BuildVerdict(Struct, frozen=True):
         newest = max((numbers(it) for it in self.kinds), default=())
         return len(self.gpus) == len(self.machine.gpus), newest, len(self.gpus)
 
+    def on_cpu(self, flags: Collection[str]) -> BuildVerdict:
+        """Return the verdict on a machine whose CPU has these flags."""
+        missing = [flag for flag in self.build.cpu.split() if flag not in flags]
+        if not missing:
+            return self
+        lacks = f"the CPU lacks {', '.join(missing)}" if flags else "the CPU's flags are unknown"
+        return BuildVerdict(self.build, self.machine, obstacles=(lacks,))
+
     def rank(self, tools: Collection[str] = ()) -> tuple[object, ...]:
         """Return the rank among builds that run; the highest is chosen. This is the one rule.
 
@@ -75,8 +83,11 @@ class BuildVerdict(Struct, frozen=True):
 
 
 def judge(build: AvailableBuild, machine: Machine, python: str = "") -> BuildVerdict:
-    """Judge a build on a machine, for a Python such as `3.12` or any."""
-    if obstacle := _obstacle(build, machine, python):
+    """Judge a build on a machine with any CPU, for a Python such as `3.12` or any."""
+    obstacle = "no NVIDIA GPU with a working driver" if build.cuda and not machine.gpus else ""
+    if python and build.pythons and build.installer == "pip" and python not in build.pythons:
+        obstacle = f"for Python {build.pythons[0]} to {build.pythons[-1]}; {python} is active"
+    if obstacle:
         return BuildVerdict(build, machine, obstacles=(obstacle,))
     gpus: dict[int, Fit] = {}
     obstacles, doubts, limits = [], [], []
@@ -95,16 +106,6 @@ def judge(build: AvailableBuild, machine: Machine, python: str = "") -> BuildVer
             limits.append(f"torch.compile fails below driver {newest}")
     texts = (tuple(dict.fromkeys(filter(None, it))) for it in (obstacles, doubts, limits))
     return BuildVerdict(build, machine, gpus, *texts)
-
-
-def _obstacle(build: AvailableBuild, machine: Machine, python: str) -> str:
-    """Return what keeps a build from running at all, or an empty text."""
-    flags = machine.cpu.flags.split() if build.cpu else []
-    if missing := [flag for flag in build.cpu.split() if flag not in flags]:
-        return f"the CPU lacks {', '.join(missing)}" if flags else "the CPU's flags are unknown"
-    if python and build.pythons and build.installer == "pip" and python not in build.pythons:
-        return f"for Python {build.pythons[0]} to {build.pythons[-1]}; {python} is active"
-    return "no NVIDIA GPU with a working driver" if build.cuda and not machine.gpus else ""
 
 
 def needed_driver(build: AvailableBuild, gpu: MachineGpu) -> str:

@@ -44,7 +44,7 @@ hooks_on() {
   hook postPatch
   hook preConfigure
   hook preBuild
-  options="$- $(umask)"
+  options=$-
   set +e
   printf '%s\n' "$1 of $2 cores=MAX_JOBS=${MAX_JOBS-(not set)} NIX_BUILD_CORES=$NIX_BUILD_CORES" \
     >> "$folder/jobs"
@@ -57,7 +57,7 @@ run() {
   exec > "$folder/output" 2>&1 < /dev/null
   (
     hooks_on $1
-    echo "$options" > "$folder/options"
+    { printf '%s ' "$options"; umask; } > "$folder/options"
     compgen -e > "$folder/names"
     while read -r name; do
       printf '%s=%s\0' "$name" "${!name}"

@@ -31,6 +31,7 @@ FLAG: Final = "-O1"
 """What CXXFLAGS, CFLAGS and CUDAFLAGS hold before the hooks run."""
 FLAGS: Final = ("CXXFLAGS", "CFLAGS", "CUDAFLAGS")
 _JOBS: Final = {"env.MAX_JOBS", "env.NIX_BUILD_CORES"}
+_WORD: Final = "ValueOfVariant"  #: the beginning of words in the place of values
 MACHINES: Final = ((4, 48), (0, 6), (0, 48), (192, 256))
 """The cores that Nix gives a build (0: all), and those that the machine has."""
 
@@ -180,8 +181,9 @@ def facts_of(hooks: Sequence[tuple[HookRun, Package | None]]) -> list[Facts]:
             if name:
                 facts[f"hook.other {name}"] = stops if ran[run]["hook.end"] else "goes on"
         del facts["hook.output"]
-        for word, value in values.items():
-            facts = {name: fact.replace(word, value) for name, fact in facts.items()}
+        for name in [name for name, fact in facts.items() if _WORD in fact]:
+            for word, value in values.items():
+                facts[name] = facts[name].replace(word, value)
         found.append(facts)
     return found
 
@@ -196,11 +198,13 @@ def _shared(run: HookRun, package: Package | None) -> tuple[dict[str, HookRun], 
     variant = package.variant
     flags, capability = variant.cpu.flags, variant.gpu.capability if variant.gpu else ""
     texts = (variant.package, variant.gpu_label, " ".join(flags), ",".join(flags), capability)
-    values = {f"ValueOfVariant{n}_": text for n, text in enumerate(texts) if text}
+    values = {f"{_WORD}{n}_": text for n, text in enumerate(texts) if text}
     for word, value in values.items():
-        # A version contains others: 9.0 is not in 2.9.0.
-        pattern = re.compile(rf"(?<![\w.]){re.escape(value)}(?![\w.])")
-        run = run._replace(hooks=tuple(pattern.sub(word, hook) for hook in run.hooks))
+        if any(value in hook for hook in run.hooks):
+            # A version contains others: 9.0 is not in 2.9.0. The text in front is fast to find.
+            text = re.escape(value)
+            pattern = re.compile(rf"{text}(?<![\w.]{text})(?![\w.])")
+            run = run._replace(hooks=tuple(pattern.sub(word, hook) for hook in run.hooks))
     others = other_texts(package)
     changed = {name: run._replace(changed=((name, _OTHER_TEXTS[name]),)) for name in others}
     return {"": run} | changed, values
