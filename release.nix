@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:d74b1fbe759050ac4cae22819309968e75bae8ef72202acbd686b892cad93dea
+# Digest of this file, with zeros in place of it: sha256:8594623c615a64135edabbd6b3b7afd8bcffcceb580f516dc5ca93ca01b42b13
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -60,6 +60,9 @@ let
   nixpkgs_nightly-gpu-aarch64-linux-2 = import ./nix/nixpkgs/nightly-gpu-aarch64-linux-2.nix;
 
   on = of: packages: if platform == null || platform == of then packages else { };
+
+  # A clone of build-pytorch has tests for them: -A NAME.tests.smoke
+  withTests = if builtins.pathExists ./nix/tests.nix then import ./nix/tests.nix else package: package;
 
   variants = on "aarch64-linux" {
     "pytorch-python314-cuda13_2-sm121-armv9" = import ./releases/cuda13_2/.flox/pkgs/pytorch-python314-cuda13_2-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_2-gpu-aarch64-linux; };
@@ -452,4 +455,6 @@ let
     "torchaudio-python313-cuda13_0-sm110-avx512vnni" = import ./companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm110-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-x86_64-linux-3; torch_of_variant = torches."pytorch-python313-cuda13_0-sm110-avx512vnni"; };
   };
 in
-torches // companions // (if impossibleHosts then impossibleCompanions else {})
+builtins.mapAttrs (_: withTests) (
+  torches // companions // (if impossibleHosts then impossibleCompanions else {})
+)

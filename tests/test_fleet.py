@@ -101,3 +101,19 @@ def test_release_nix_has_the_derivations_of_the_recipes(built: World) -> None:
         built.site.nix("nix-instantiate", "--eval", "--strict", "--json", "-E", real)
     )
     assert len(names) == 3 * 36
+
+
+def test_packages_of_release_nix_have_tests_in_the_shape_of_nixpkgs(built: World) -> None:
+    release = f"(import {built.root}/release.nix {{ }})"
+    shown = "builtins.mapAttrs (_: it: it.requiredSystemFeatures)"
+    for name, tests in (
+        ("pytorch-python313-cpu-avx2", {"smoke": []}),
+        ("pytorch-python313-cuda13_0-sm90-avx2", {"smoke": [], "gpuCheck": ["cuda"]}),
+        ("torchvision-python313-cuda13_0-sm90-avx2", {"smoke": [], "gpuCheck": ["cuda"]}),
+    ):
+        expression = f'{shown} {release}."{name}".passthru.tests'
+        argv = ("nix-instantiate", "--eval", "--strict", "--json", "-E", expression)
+        assert json.loads(built.site.nix(*argv)) == tests
+    attribute = "pytorch-python313-cpu-avx2.tests.smoke"
+    build = ("nix-build", f"{built.root}/release.nix", "--no-out-link", "-A", attribute)
+    assert built.site.nix(*build).endswith("-pytorch210-python313-cpu-avx2-smoke\n")

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -152,6 +153,58 @@ def test_release_nix_is_not_evaluated_without_it_or_a_recipe(tmp_path: Path, lac
     assert check.reason in {"no release.nix", "no such facts", "2 recipes not evaluated"}
 
 
+PACKAGE = """
+import NIX/tests.nix {
+  pname = "torchvision-python313-cuda13_0-sm90-avx2";
+  gpuArch = "9.0";
+  requiredSystemFeatures = [ "big-parallel" "gccarch-haswell" ];
+  passthru = { };
+  pythonModule.pkgs.callPackage = function: _: function {
+    gcc = null;
+    python.withPackages = _: null;
+    runCommand = name: attributes: command: derivation (removeAttrs attributes [ "nativeBuildInputs" ] // {
+      inherit name;
+      system = builtins.currentSystem;
+      builder = "/bin/sh";
+      args = [ "-ec" "python() { PYTHON \\"$@\\"; }; ${command}" ];
+    });
+  };
+}
+"""
+SCRIPT = """
+import os, sys
+print(*sys.argv[1:], *sorted(os.listdir(os.path.dirname(__file__))))
+sys.exit("no GPU" if "--capability" in sys.argv else 0)
+"""
+
+
+@needs_nix
+def test_a_package_has_tests_that_run_the_script_of_smoke(site: Site, tmp_path: Path) -> None:
+    for path, text in {
+        "smoke/script.py": SCRIPT,
+        "smoke/judge.py": "",
+        "build/plan.py": "",
+    }.items():
+        (tmp_path / "build_pytorch" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "build_pytorch" / path).write_text(text)
+    shutil.copytree(PROJECT / "nix", tmp_path / "nix")
+    package = tmp_path / "package.nix"
+    package.write_text(PACKAGE.replace("NIX", f"{tmp_path}/nix").replace("PYTHON", sys.executable))
+
+    def built(name: str, *features: str) -> str:
+        own = ("--option", "system-features", " ".join(features))
+        argv = ("nix-build", str(package), "--no-out-link", *own, "-A", name)
+        return Path(site.nix(*argv).strip()).read_text()
+
+    assert built("tests.smoke", "gccarch-haswell").split() == [
+        "--check", "--companion", "torchvision", "script.py",
+    ]  # fmt: skip
+    for features, says in ((["cuda"], "gccarch-haswell"), (["cuda", "gccarch-haswell"], "no GPU")):
+        with pytest.raises(subprocess.CalledProcessError) as caught:
+            built("passthru.tests.gpuCheck", *features)
+        assert says in caught.value.stderr
+
+
 PURE = ("nix", "--extra-experimental-features", "nix-command flakes", "eval")
 
 
@@ -162,9 +215,9 @@ def require_whole_flake(site: Site, root: Path) -> None:
     wanted: dict[str, list[str]] = {}
     for package in possible:
         wanted.setdefault(package.platform, []).append(package.attribute)
-    for output in ("packages", "hydraJobs"):
+    for output, more in (("packages", []), ("hydraJobs", ["tests"])):
         found = json.loads(site.nix(*PURE, "--json", f"path:{root}#{output}", "--apply", names))
-        assert found == {platform: sorted(its) for platform, its in wanted.items()}
+        assert found == {platform: sorted(its + more) for platform, its in wanted.items()}
 
 
 @pytest.mark.slow

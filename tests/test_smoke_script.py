@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from smoke_faults import FAULTS, Fault, noticed
-from smoke_reports import Raw, report
+from smoke_reports import Raw, change, raw, report, without_gpu
 
 from build_pytorch.base import installed_torch
 from build_pytorch.matrix import known_hardware
@@ -247,6 +247,23 @@ def test_a_broken_torch_is_reported_in_the_json(tmp_path: Path, code: str, says:
     document = run(sys.executable, PYTHONPATH=fake_torch(tmp_path, code))
     assert says in document["torch"]["import_error"]
     assert {test["outcome"] for test in document["tests"]} == {"not run"}
+
+
+def test_a_check_fails_with_what_failed_or_without_the_gpu(tmp_path: Path) -> None:
+    document = raw("h200-all-tests")
+    document["cuda"]["reason"] = ""
+    assert script.failures(document, "") == script.failures(document, "9.0") == []
+    change(document, "cpu solve", outcome="failed", message="so")
+    change(document, "cpu fft", outcome="not run")
+    failed = ["cpu solve: so", "cpu fft: not run", "no GPU of capability 8.0: 9.0"]
+    assert script.failures(document, "8.0") == failed
+    without_gpu(document, "no driver")
+    assert script.failures(document, "9.0")[-1] == "no GPU of capability 9.0: no driver"
+    env = {**os.environ, "PYTHONPATH": fake_torch(tmp_path, "raise ValueError('x')")}
+    argv = [sys.executable, str(SCRIPT), "--check"]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "ValueError: x\n")
+    assert json.loads(done.stdout)["schema"] == 2
 
 
 NUMBER = """

@@ -1,6 +1,6 @@
 """Test a PyTorch with real work and print a JSON report on stdout.
 
-    python script.py [--capability 9.0] [--limit SECONDS] [--companion NAME]
+    python script.py [--capability 9.0] [--limit SECONDS] [--companion NAME] [--check]
 
 Run it with the Python whose torch is to be tested; it needs smoke_tests.py and installed_torch.py
 of this package, and nothing else. A torch that is missing or broken is reported in the JSON.
@@ -8,7 +8,7 @@ of this package, and nothing else. A torch that is missing or broken is reported
 Each test runs in a fork of the process that imported torch: one that crashes hides no other, and
 one that hangs is killed at the limit.
 
-Exit code 0: the report is complete; 2: wrong arguments.
+Exit code 0: the report is complete; 1: with --check, what stderr says; 2: wrong arguments.
 """
 
 from __future__ import annotations
@@ -209,6 +209,19 @@ def companion_facts(name: str) -> Facts:
     return {"version": version, "file": found.origin if found else None}
 
 
+def failures(document: Facts, capability: str) -> list[str]:
+    """Return what failed, and whether a GPU of this capability (empty: none) was not tested."""
+    if error := document["torch"].get("import_error"):
+        return [error]
+    wrong = [test for test in document["tests"] if test["outcome"] in {"failed", "not run"}]
+    found = [f"{test['name']}: {test['message'] or test['outcome']}" for test in wrong]
+    cuda = document["cuda"]
+    here = [it["capability"] for it in cuda.get("devices", []) if it["index"] == cuda["device"]]
+    if capability and capability not in here:
+        found.append(f"no GPU of capability {capability}: {cuda['reason'] or ' '.join(here)}")
+    return found
+
+
 def main() -> None:
     """Read the arguments, run the tests, print the report."""
     parser = argparse.ArgumentParser(description="Test a PyTorch; print JSON on stdout.")
@@ -216,6 +229,7 @@ def main() -> None:
     add("--capability", default="", help="take the first GPU of this compute capability")
     add("--limit", type=float, default=3600, help="seconds for all tests together (default: 3600)")
     add("--companion", action="append", default=[], choices=smoke_tests.COMPANIONS)
+    add("--check", action="store_true", help="fail if a test does, or for --capability without one")
     arguments = parser.parse_args()
     # torch must not import a module that happens to lie beside this file.
     sys.path[:] = [entry for entry in sys.path if entry != str(_HERE)]
@@ -224,6 +238,8 @@ def main() -> None:
         os.dup2(2, 1)
         found = report(arguments.capability, arguments.limit, arguments.companion)
         json.dump(found, answers, allow_nan=False)
+    if arguments.check:
+        sys.exit("\n".join(failures(found, arguments.capability)) or 0)
 
 
 if __name__ == "__main__":

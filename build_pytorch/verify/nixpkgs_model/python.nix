@@ -66,6 +66,7 @@ stdenv.mkDerivation {
     inherit pythonVersion;
     interpreter = "${self}/bin/python${pythonVersion}";
     pkgs = callPackage packageSet { overrides = _: _: { }; python = self; };
+    withPackages = f: stdenv.mkDerivation { name = "python3-env"; paths = f self.pkgs; };
   };
   meta.platforms = lib.platforms.unix;
 }
