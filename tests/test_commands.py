@@ -15,6 +15,7 @@ import pytest
 from conftest import PROJECT, Project, error_line, run_in_process
 from invoke.tasks import Task
 
+from build_pytorch.matrix import matrix_reader
 from build_pytorch.tasks import menu
 from build_pytorch.tasks.command import HELP, TASKS
 
@@ -25,15 +26,20 @@ ENDED = "error: {}; every file is whole, run again to go on\n"
 # --- the menus, in processes of their own ---
 
 
-def test_nox_lists_sessions_and_builds_with_their_tags(still: Project) -> None:
-    listing = still.nox("-l").stdout
-    for name in ("tests", "lint", "verify", "build(sm120-avx512)"):
+def test_nox_lists_sessions_and_builds_with_their_tags() -> None:
+    project, matrix = Project(PROJECT), matrix_reader.load(PROJECT)
+    listing = project.nox("-l").stdout
+    for name in ("tests", "lint", "verify", "build(cuda13_0/sm120-avx512)"):
         assert f" {name} " in listing
-    rows = json.loads(still.nox("-l", "--json", "-s", "build").stdout)
-    by_id = {row["call_spec"]["variant"]: row["tags"] for row in rows}
-    assert len(by_id) == 44
-    assert by_id["cpu-avx2"] == ["avx2", "cuda13_0", "x86_64-linux", "cpu-only", "buildable"]
-    assert "buildable" not in by_id["sm110-avx2"]
+    rows = json.loads(project.nox("-l", "--json", "-s", "build").stdout)
+    by_id = {row["call_spec"]["variant"]: set(row["tags"]) for row in rows}
+    assert by_id.keys() == {variant.id for variant in matrix.variants}
+    tags = {"sm120", "avx2", "cuda13_0", "x86_64-linux", "gpu", "buildable"}
+    assert by_id["cuda13_0/sm120-avx2"] == tags
+    assert by_id["cuda13_0/cpu-avx2"] == tags - {"sm120", "gpu"} | {"cpu-only"}
+    assert "buildable" not in by_id["cuda13_0/sm110-avx2"]
+    aliases = {variant.id for variant in matrix.variants if variant.alias_of}
+    assert aliases == {id_ for id_, tags in by_id.items() if "alias" in tags}
 
 
 def test_nox_runs_the_same_command_from_a_subfolder(still: Project) -> None:
@@ -91,6 +97,9 @@ def test_a_broken_matrix_breaks_no_listing_and_the_command_that_needs_it_says_wh
     assert [line.partition(":")[0] for line in said] == ["error", "error"]
 
 
+KILL = "import os, signal, time\nos.kill(os.getpid(), signal.{})\ntime.sleep(60)\n"
+
+
 @pytest.mark.parametrize(
     ("number", "code", "says"),
     [
@@ -102,9 +111,7 @@ def test_a_broken_matrix_breaks_no_listing_and_the_command_that_needs_it_says_wh
 def test_a_signal_is_one_line_also_while_modules_are_imported(
     project: Project, number: str, code: int, says: str
 ) -> None:
-    path = project.own_program() / "generate/recipes.py"
-    kill = f"import os, signal, time\nos.kill(os.getpid(), signal.{number})\ntime.sleep(60)\n"
-    path.write_text(path.read_text().replace("from __future__ import annotations\n", kill, 1))
+    (project.own_program() / "generate/recipes.py").write_text(KILL.format(number))
     done = project.invoke_process("all")
     assert (done.returncode, done.stderr) == (code, ENDED.format(says))
 
@@ -119,9 +126,7 @@ def test_invoke_keeps_bytecode_so_that_the_package_is_compiled_once(project: Pro
 
 
 def test_ctrl_c_while_the_program_is_imported_prints_no_traceback(project: Project) -> None:
-    path = project.own_program() / "tasks/menu.py"
-    kill = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
-    path.write_text(kill)
+    (project.own_program() / "tasks/menu.py").write_text(KILL.format("SIGINT"))
     argv = [sys.executable, "-c", "from build_pytorch.tasks.script import main; main()"]
     done = subprocess.run(argv, cwd=project.root, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

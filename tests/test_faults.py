@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import random
-import select
+import re
 import shutil
 import signal
 import subprocess
@@ -14,15 +15,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
-import kills
+import psutil
 import pytest
-from conftest import Project, error_line, needs_nix, unfolded
-from kills import change_everything
+from conftest import Project, copied_project, error_line, needs_nix, run_in_process, unfolded
 from test_process import is_gone
-from world import wait_until
+from world import World, wait_until
 
-from build_pytorch.base import file_plan, files, git
+from build_pytorch.base import digest, file_plan, files, git
 from build_pytorch.base.errors import BuildPytorchError, WriteError
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.base.files import TEMPORARY
@@ -33,6 +34,8 @@ from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence, ledger
 from build_pytorch.smoke.judge import Judgement
 from build_pytorch.smoke.smoke_case import case_of
+from build_pytorch.sources import fetchers
+from build_pytorch.verify import reports, verification
 
 
 def after(
@@ -48,6 +51,14 @@ def after(
         text=True,
         check=False,
     )
+
+
+def change_everything(project: Project) -> None:
+    """Change two values that every recipe has one of: of GPU recipes, and of an ISA."""
+    set_ = 'package_set = "cudaPackages_13"\n'
+    project.edit("matrix.toml", set_, f'{set_}driver = "590.44.01"\n')
+    cpu = '[cpu.avx2]\ncpus = ["Haswell and newer", "Zen"]\n\n'
+    project.edit("matrix.toml", "[pin.", f"{cpu}[pin.")
 
 
 def test_a_disk_that_takes_no_more_is_one_line_and_nothing_changes(project: Project) -> None:
@@ -134,18 +145,12 @@ def test_a_file_that_changes_under_a_run_is_not_overwritten(tmp_path: Path) -> N
 
 
 def test_ctrl_c_ends_with_one_line(project: Project) -> None:
-    (project.root / "slow.py").write_text(
-        "import os, signal, sys\n"
-        "from build_pytorch.base import files\nfrom build_pytorch.tasks import menu, phases\n"
-        "from build_pytorch.tasks.command import guarded\n"
-        "files.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGINT)\n"
-        "sys.exit(guarded(lambda: phases.run([1, 2, 3, 4, 5])))\n"
-    )
     change_everything(project)
     before = project.snapshot()
-    done = project.run("slow")
-    assert done.returncode == 130
-    assert done.stderr == "error: interrupted; every file is whole, run again to go on\n"
+    with mock.patch.object(os, "fsync", side_effect=lambda _: signal.raise_signal(signal.SIGINT)):
+        done = project.invoke("all")
+    ended = "error: interrupted; every file is whole, run again to go on\n"
+    assert (done.returncode, done.stderr) == (130, ended)
     assert project.snapshot() == before
 
 
@@ -206,31 +211,24 @@ def test_what_is_no_file_in_place_of_a_recipe_is_refused_and_the_others_are_done
     [(signal.SIGTERM, "terminated"), (signal.SIGHUP, "the terminal was closed")],
 )
 def test_a_signal_ends_the_run_with_one_line_and_its_programs_as_well(
-    project: Project, number: signal.Signals, says: str
+    project: Project, tmp_path: Path, number: signal.Signals, says: str
 ) -> None:
-    tools = project.root.parent / "tools"
-    tools.mkdir()
-    os.mkfifo(tools / "pid")
-    script = tools / "nix-prefetch"
-    script.write_text(f"#!/bin/sh\necho $$ >{tools}/pid\nexec sleep 600\n")
+    script, pid = tmp_path / "nix-prefetch", tmp_path / "pid"
+    script.write_text(f"#!/bin/sh\necho $$ >{pid}.new; mv {pid}.new {pid}\nexec sleep 600\n")
     script.chmod(0o755)
-    # Opened for both, a FIFO can be waited for with a limit.
-    fifo = os.open(tools / "pid", os.O_RDWR)
     process = subprocess.Popen(
         [sys.executable, "-m", "invoke", "prefetch", "--only", "torch"],
         cwd=project.root,
-        env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert select.select([fifo], [], [], 60)[0], "the program was not started"
-    child = int(os.read(fifo, 20))
-    os.close(fifo)
+    wait_until(pid.exists, "start of the program")
     process.send_signal(number)
     _, said = process.communicate(timeout=20)
     assert process.returncode == 128 + number
     assert said == f"error: {says}; every file is whole, run again to go on\n"
-    wait_until(lambda: is_gone(child), "end of the program")
+    wait_until(lambda: is_gone(int(pid.read_text())), "end of the program")
 
 
 def test_what_a_kill_left_behind_goes_with_the_next_run(project: Project) -> None:
@@ -262,16 +260,20 @@ SECRET = "the secret of another folder"  # noqa: S105 - it is to be recognised i
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder beside the checkout with a file that nothing may read or change."""
+    """A folder beside the checkout with files that nothing may read, change or remove."""
     folder = tmp_path / "outside"
     folder.mkdir()
-    (folder / "file").write_text(f"{SECRET}\n")
+    for name in OF_OTHERS:
+        (folder / name).write_text(f"{SECRET}\n")
     return folder
 
 
+OF_OTHERS = {"file", f".x{TEMPORARY}"}
+
+
 def untouched(outside: Path) -> bool:
-    names = [path.name for path in outside.iterdir()]
-    return names == ["file"] and (outside / "file").read_text() == f"{SECRET}\n"
+    texts = {path.name: path.read_text() for path in outside.iterdir()}
+    return texts == dict.fromkeys(OF_OTHERS, f"{SECRET}\n")
 
 
 EVENT = ledger.Event(event="started", at="t", release="r", variant="v", digest="d", attempt="a")
@@ -305,59 +307,34 @@ def test_nothing_is_written_through_a_link_in_the_state_folder(
     assert untouched(outside)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("folder", "command"),
-    [
-        *((".flox/pkgs", command) for command in ("all", "phase4", "verify")),
-        *(("docs", command) for command in ("all", "phase5", "verify")),
-    ],
-)
-def test_a_linked_folder_is_refused_by_name(
-    project: Project, outside: Path, folder: str, command: str
-) -> None:
-    (outside / ".x.build-pytorch-tmp").write_text("of somebody else")
-    shutil.rmtree(project.root / folder)
-    (project.root / folder).symlink_to(outside)
-    done = project.invoke(command, *(["--verbose"] if command != "verify" else []))
-    said = unfolded(done.stdout + done.stderr)
-    assert done.returncode in {1, 2}
-    assert f"{folder} is a symbolic link and is not followed" in said
-    assert SECRET not in said
-    (outside / ".x.build-pytorch-tmp").unlink()
-    assert untouched(outside)
+LINKS = """
+matrix.toml | all --check
+.flox/pkgs  | all --verbose; phase4 --verbose; verify
+docs        | all --verbose; phase5 --verbose; verify
+README.md   | phase5 --verbose; verify
+release.nix | phase5 --verbose; verify
+.flox/pkgs/pytorch-python313-cpu-avx2.nix | phase4 --verbose; verify; phase4 --force
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("path", "command"),
-    [
-        (".flox/pkgs/pytorch-python313-cpu-avx2.nix", "phase4"),
-        ("README.md", "phase5"),
-        ("release.nix", "phase5"),
-    ],
-)
-def test_the_target_of_a_link_is_neither_shown_nor_changed(
-    project: Project, outside: Path, path: str, command: str
+@pytest.mark.parametrize("line", LINKS.strip().splitlines())
+def test_a_link_is_refused_by_name_and_its_target_neither_shown_nor_changed(
+    project: Project, outside: Path, line: str
 ) -> None:
-    (project.root / path).unlink()
-    (project.root / path).symlink_to(outside / "file")
-    commands = [[command, "--verbose"], ["verify"]]
-    for argv in [*commands, ["phase4", "--force"]] if command == "phase4" else commands:
-        done = project.invoke(*argv)
-        assert SECRET not in done.stdout + done.stderr
-        assert done.returncode == 1, argv
-        assert "is a symbolic link" in unfolded(done.stdout)
+    name, commands = map(str.strip, line.split("|"))
+    path = project.root / name
+    target = outside if path.is_dir() else outside / "file"
+    path.rename(outside.parent / "moved")
+    path.symlink_to(target)
+    for command in commands.split("; "):
+        done = project.invoke(*command.split())
+        said = unfolded(done.stdout + done.stderr)
+        assert done.returncode in {1, 2}, command
+        assert f"{name} is a symbolic link and is not followed" in said
+        assert SECRET not in said
     assert untouched(outside)
-    assert (project.root / path).is_symlink()
-
-
-def test_a_matrix_that_is_a_link_is_refused(project: Project, outside: Path) -> None:
-    (project.root / "matrix.toml").unlink()
-    (project.root / "matrix.toml").symlink_to(outside / "file")
-    done = project.invoke("all", "--check")
-    assert "matrix.toml: cannot be read: matrix.toml is a symbolic link" in error_line(done)
-    assert SECRET not in done.stderr
+    assert path.readlink() == target
 
 
 def test_a_name_that_leads_out_of_the_root_is_a_bug_and_not_a_file(tmp_path: Path) -> None:
@@ -404,14 +381,174 @@ def test_reading_changes_nothing_in_the_git_folder(legacy: Path) -> None:
     assert (legacy / ".git/index").read_bytes() == index
 
 
-# --- kills ---
+# --- kills and signals at any moment; a failing test prints the seed ---
+
+CHANGES: Final = {
+    "phases": ["phase1", "phase2", "phase3", "phase4", "phase5"],
+    "bump --as": ["bump", "--release", "cuda12_8", "--python", "3.12", "--as", "other"],
+    "bump": ["bump", "--release", "cuda13_0", "--torch", "2.11.0", "--python", "3.12"],
+}
+"""A command line of each command that writes matrix.toml or files that follow from it."""
+
+
+def disorder(project: Project) -> None:
+    """Leave recipes to rewrite, to create and to delete: old, missing, and in no matrix."""
+    change_everything(project)
+    recipes = sorted(project.pkgs.glob("*-sm*.nix"))
+    for recipe in recipes[1::2]:
+        recipe.unlink()
+    for recipe in recipes[::8]:
+        name = recipe.stem.replace("-sm", "-sm7")
+        text = recipe.read_text().replace(f"# {recipe.stem}\n", f"# {name}\n", 1)
+        sealed = digest.seal(re.sub("sha256:[0-9a-f]{64}", digest.PLACEHOLDER, text))
+        recipe.with_name(f"{name}.nix").write_text(sealed)
+
+
+def run_alone(project: Project, command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of CHANGES without downloads and verification, which write nothing."""
+    verified = mock.Mock(exit_code=0)
+    with (
+        mock.patch.object(verification, "verify", return_value=verified),
+        mock.patch.object(reports, "show"),
+        mock.patch.object(fetchers, "fetch_moved", return_value=[]),
+    ):
+        return run_in_process(project.root, CHANGES[command], {})
+
+
+def run_killed(project: Project, command: str, point: int) -> tuple[int, int]:
+    """Run a command of CHANGES in a child that ends by kill -9 before a rename or a deletion.
+
+    Returns its exit code and, if it was not killed, the number of such points.
+    """
+    reader, writer = os.pipe()
+    if not (child := os.fork()):
+        seen = 0
+
+        def counted(function: Callable[..., None]) -> Callable[..., None]:
+            def wrapper(*args: Any, **options: Any) -> None:
+                nonlocal seen
+                seen += 1
+                if seen == point:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                function(*args, **options)
+
+            return wrapper
+
+        os.replace, os.unlink = counted(os.replace), counted(os.unlink)
+        code = run_alone(project, command).returncode
+        os.write(writer, b"%d" % seen)
+        os._exit(code)
+    os.close(writer)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with os.fdopen(reader) as seen_points:
+        return code, int(seen_points.read() or 0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "count"), [("phases", 24), ("bump --as", 5), ("bump", 5)])
-def test_a_killed_change_is_finished_by_the_same_command(command: str, count: int) -> None:
-    """At a few points, drawn anew each time; no file is torn."""
+def test_a_killed_change_is_finished_by_the_same_command(
+    tmp_path: Path, command: str, count: int
+) -> None:
+    """At a few points, drawn anew each time, and the last, where matrix.toml is renamed."""
+    project = copied_project(tmp_path / "project", is_whole=command != "phases")
+    if command == "phases":
+        disorder(project)
+    project.commit()
+    old = project.snapshot()
+    for _ in range(2):  # the first run also makes the folder of the state, which Git ignores
+        restore(project)
+        code, points = run_killed(project, command, 0)
+    new = project.snapshot()
+    assert (code, new != old) == (0, True)
     seed = time.time_ns() % (1 << 30)
-    counts = kills.changes(command, random.Random(seed), count)
-    assert sum(counts.values()) == 2 * count, f"seed {seed}: {counts}"
-    assert counts[f"{command}: new after the same command"], f"seed {seed}: {counts}"
+    drawn = random.Random(seed).sample(range(1, points - 1), min(count - 2, points - 2))
+    ends = []
+    for point in (*drawn, points - 1, points):
+        where = (seed, point)
+        restore(project)
+        assert run_killed(project, command, point)[0] == -signal.SIGKILL, where
+        halfway = project.snapshot()
+        torn = [p for p, data in halfway.items() if data not in {old.get(p), new.get(p)}]
+        assert all(TEMPORARY in path for path in torn), where
+        done = run_alone(project, command)
+        # Had it ended, `exists already` would be right.
+        assert done.returncode == 0 or halfway == new, (where, done.stderr)
+        ends.append(project.snapshot())
+        assert ends[-1] in (old, new), where
+    assert new in ends
+
+
+def restore(project: Project) -> None:
+    """Bring a checkout into the state of its commit."""
+    project.git("clean", "-fdq")
+    project.git("checkout", "-q", ".")
+
+
+NUMBERS: Final = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SAYS_STATE: Final = re.compile("every file is whole|stopping the builds|run again|were not started")
+COMMANDS: Final = (
+    "build sm{} --backend nix",
+    "verify",
+    "all",
+    "prefetch --only torch --dry-run",
+    "smoke cpu-avx2 --python {}/slow",
+    "inspect cpu-avx2",
+)
+UNBUILT: Final = [f"{gpu}-avx{end}" for gpu in (90, 89, 86, 80, 100) for end in ("2", "512")]
+
+
+@pytest.mark.slow
+@needs_nix
+def test_a_signal_at_any_moment_ends_a_command_with_a_line(world: World) -> None:
+    """Once our modules are loaded. Files are whole, and nothing that it started runs on."""
+    seed = time.time_ns() % (1 << 30)
+    dice = random.Random(seed)
+    slow = f"#!{sys.executable}\nimport time\ntime.sleep(0.7)\n"
+    for name in ("nix-prefetch", "slow"):
+        world.program(name, slow)
+    assert world.build("cpu-avx2", "--backend", "nix").returncode == 0
+    world.scenario("default", "pause=0.01; steps=20; good")
+    path, trees = world.root / "matrix.toml", []
+    texts = [path.read_text().replace("580.65.06", driver) for driver in ("580.65.07", "580.65.06")]
+    for text in texts:
+        path.write_text(text)
+        assert world.project.invoke("all").returncode == 0
+        trees.append(world.project.snapshot())
+    for number in dice.choices(NUMBERS, k=12):
+        path.write_text(dice.choice(texts))
+        command = dice.choice(COMMANDS)
+        words = command.format(world.bin if "slow" in command else dice.choice(UNBUILT)).split()
+        run = world.start(*words, command="")
+        wait_until(lambda: run.poll() is not None or catches_sigterm(run.pid), "start")  # noqa: B023
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(dice.uniform(0, 3))
+        run.send_signal(number)
+        said, _ = run.communicate(timeout=60)
+        what = (seed, words, number, run.returncode, said)
+        assert not re.search("Traceback|Exception ignored", said), what
+        # Python's own end comes after all is done: its default for a signal has no output.
+        assert run.returncode in {128 + number, -number, *range(4)}, what
+        assert run.returncode != 128 + number or SAYS_STATE.search(said), what
+        world.wait_for_no_builders()
+        wait_until(lambda: not members(run.pid), f"end of all processes: {what}")  # noqa: B023
+        for name, data in world.project.snapshot().items():
+            assert data in [tree.get(name) for tree in trees], (what, name)
+    assert world.project.invoke("all").returncode == 0, seed
+
+
+def catches_sigterm(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        found = re.search(r"SigCgt:\s*([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
+        return found is not None and bool(int(found[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return False
+
+
+def members(session: int) -> list[int]:
+    """Return the processes of a session that run."""
+    return [it for it in psutil.pids() if not is_gone(it) and session_of(it) == session]
+
+
+def session_of(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return os.getsid(pid)
+    return 0
