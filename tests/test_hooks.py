@@ -34,9 +34,11 @@ def run(pre_configure: str = "", post_patch: str = "", pre_build: str = "") -> F
 # --- what a run shows ---
 
 
-def test_a_run_shows_exported_variables_and_changed_files() -> None:
+def test_a_run_shows_exported_variables_and_changed_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")  # hooks do not see the environment
     ran = run(
         'export A=1; B=2; export PYTORCH_BUILD_VERSION="$PYTORCH_BUILD_VERSION too"\n'
+        "export SEEN=${GITHUB_TOKEN:-nothing}\n"
         "mkdir -p /build/x; ln -s /nix/y /build/x/z\n"
         "echo text > new.txt",
         post_patch="rm setup.py",
@@ -44,6 +46,7 @@ def test_a_run_shows_exported_variables_and_changed_files() -> None:
     )
     assert not ran["hook.end"]
     wanted = {"A": "1", "B": None, "PYTORCH_BUILD_VERSION": "a 'quoted' value too", "MACHINE": "48"}
+    wanted |= {"SEEN": "nothing", "GITHUB_TOKEN": None}
     assert {name: ran.get(f"env.{name}") for name in wanted} == wanted
     assert ran["jobs.192 of 256 cores"] == "MAX_JOBS=192 NIX_BUILD_CORES=192"
     assert sum(name.startswith("jobs.") for name in ran) == len(hooks.MACHINES)
@@ -61,26 +64,15 @@ def test_programs_of_a_store_are_stand_ins(store: str, monkeypatch: pytest.Monke
     assert run(pre_build=f"{python} setup.py build && export DONE=1")["env.DONE"] == "1"
 
 
-def test_hooks_that_end_early_are_incomplete() -> None:
+def test_hooks_that_end_early_or_never_are_incomplete_and_the_other_runs_are_not() -> None:
+    """A loop without an end is stopped; `return` ends one hook alone, as in nixpkgs."""
     texts = ("exit 0", "false", "missing-program", "x=$(false)", "false | true", "(")
-    for ran in hooks.run_all([HookRun(("", f"{text}\nexport LATE=1", "")) for text in texts]):
-        assert ran["hook.end"]
-        assert not [name for name in ran if name.startswith("env.")]
-    ran = run("return 0\nexport A=1", pre_build="export B=1")  # ends one hook, as in nixpkgs
+    early = [HookRun(("", f"{text}\nexport A=1", "")) for text in (*texts, "while :; do :; done")]
+    *incomplete, ran = hooks.run_all([*early, HookRun(("", "return 0\nexport A=1", "export B=1"))])
+    for it in incomplete:
+        assert it["hook.end"]
+        assert not [name for name in it if name.startswith("env.")]
     assert (ran["hook.end"], ran.get("env.A"), ran["env.B"]) == ("", None, "1")
-
-
-def test_a_loop_without_an_end_is_stopped_and_the_other_runs_are_not() -> None:
-    texts = ("export A=1", "while :; do :; done", "export A=1")
-    ran = hooks.run_all([HookRun(("", text, "")) for text in texts])
-    assert [bool(it["hook.end"]) for it in ran] == [False, True, False]
-
-
-def test_hooks_do_not_see_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GITHUB_TOKEN", "secret")
-    ran = run("export SEEN=${GITHUB_TOKEN:-nothing}")
-    assert ran["env.SEEN"] == "nothing"
-    assert "env.GITHUB_TOKEN" not in ran
 
 
 # --- the matrix ---
@@ -140,14 +132,6 @@ def test_options_of_the_matrix_change_recipes_and_what_checks_expect(
     shutil.rmtree(tmp_path / ".flox")
     shutil.copytree(PROJECT / ".flox", tmp_path / ".flox")
     assert findings() != []
-
-
-def test_the_builder_feature_is_that_of_the_isa(matrix: Matrix) -> None:
-    assert {v.builder_features for v in matrix.variants} == {("big-parallel",)}
-    other = matrix_reader.parse(TEXT.replace(JOBS, f"{JOBS}\nrequire_builder_feature = true"))
-    features = {v.cpu_key: v.builder_features[1:] for v in other.variants}
-    assert features["avx2"] == ("gccarch-x86-64-v3",)
-    assert features["armv9"] == ("gccarch-armv9-a",)
 
 
 @needs_nix
@@ -241,13 +225,6 @@ def test_cmake_finds_cupti_in_the_folders_that_nixpkgs_exports(tmp_path: Path) -
 
 
 @needs_nix
-def test_a_pytorch_whose_cupti_lines_moved_stops_the_build_at_once() -> None:
-    ran = source_of("sm90-avx2", (hooks.DEPENDENCIES, "# CUPTI is found elsewhere\n"))
-    assert ran["hook.end"]
-    assert "extras/CUPTI/lib64 is not in cmake/Dependencies.cmake" in ran["hook.output"]
-
-
-@needs_nix
 @needs_cmake
 @pytest.mark.parametrize(
     ("variant", "own"), [("sm121-armv9", "121a"), ("sm103-avx2", "103a"), ("sm120-avx2", "120a")]
@@ -273,14 +250,29 @@ def test_cmake_adds_the_specific_code_of_the_variant(
     assert added("100") == {"100a", "103a"}, "as before"
 
 
+# The guard of pull request 187006 lets no build for 10.3 alone have the code.
+GUARD = '" AND NOT _existing_arch_flags MATCHES ".*compute_121.*")'
+GUARDED = hooks.SOURCE[hooks.CODEGEN].replace('.*")', f".*{GUARD}")
+NO_CONDITION = "build-pytorch: cmake/Codegen.cmake has no condition for 121a\n"
+
+
 @needs_nix
-@pytest.mark.parametrize("is_guarded", [False, True])
-def test_a_pytorch_with_another_condition_stops_the_build(*, is_guarded: bool) -> None:
-    """The guard of pull request 187006 lets no build for 10.3 alone have the code."""
-    text = "# rewritten\n"
-    if is_guarded:
-        guard = '" AND NOT _existing_arch_flags MATCHES ".*compute_121.*")'
-        text = hooks.SOURCE[hooks.CODEGEN].replace('.*")', f".*{guard}")
-    ran = source_of("sm121-armv9", (hooks.CODEGEN, text))
+@pytest.mark.parametrize(
+    ("variant", "file", "text", "says"),
+    [
+        (
+            "sm90-avx2",
+            hooks.DEPENDENCIES,
+            "# CUPTI is found elsewhere\n",
+            "extras/CUPTI/lib64 is not",
+        ),
+        ("sm121-armv9", hooks.CODEGEN, "# rewritten\n", NO_CONDITION),
+        ("sm121-armv9", hooks.CODEGEN, GUARDED, NO_CONDITION),
+    ],
+)
+def test_a_pytorch_whose_lines_moved_stops_the_build_at_once(
+    variant: str, file: str, text: str, says: str
+) -> None:
+    ran = source_of(variant, (file, text))
     assert ran["hook.end"]
-    assert "build-pytorch: cmake/Codegen.cmake has no condition for 121a\n" in ran["hook.output"]
+    assert says in ran["hook.output"]
