@@ -9,7 +9,7 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from conftest import ONE, Project, error_line, needs_nix
@@ -22,7 +22,7 @@ from build_pytorch.base.process import ProcessResult
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import known_hardware, matrix_reader, matrix_text
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import FAKE, CudaSetFacts, Pin, PinFacts
+from build_pytorch.matrix.tables import FAKE, CudaSetFacts, PinFacts
 from build_pytorch.nix import quoting
 from build_pytorch.sources import pin_facts, release_move
 from build_pytorch.sources.fetchers import (
@@ -67,14 +67,6 @@ def test_every_notation_of_a_hash_becomes_the_same_sri() -> None:
         assert {quoting.to_sri(text) for text in texts} == {sri}
     others = ("", "sha256-", "z" * 52, "0" * 51, TORCH[:-2], "sha512-" + "A" * 88)
     assert {quoting.to_sri(text) for text in others} == {None}
-
-
-def test_an_edit_changes_its_lines_and_no_other_byte() -> None:
-    trail = ("release", "cuda13_0", "torch", "hash")
-    new = matrix_text.with_values(TEXT, {trail: OTHER})
-    assert new == TEXT.replace(TORCH, OTHER)
-    with pytest.raises(KeyError):
-        matrix_text.with_values(TEXT, {("release", "none", "torch", "hash"): OTHER})
 
 
 # --- build logs ---
@@ -380,13 +372,6 @@ def test_a_release_begins_without_hashes_and_is_not_built_before_it_has_them(
     assert (project.root / "matrix.toml").read_text() == TEXT
 
 
-@needs_nix
-def test_an_empty_hash_in_a_recipe_is_an_error_if_the_matrix_has_one(project: Project) -> None:
-    recipe = project.recipe("cpu-avx2")
-    recipe.write_text(recipe.read_text().replace(TORCH, ""))
-    assert project.invoke("verify", "--only", "eval-source").returncode == 1
-
-
 def test_a_hash_that_did_not_follow_its_rev_fails_verification(tmp_path: Path) -> None:
     text = TEXT.replace('version = "2.10.0"', 'version = "2.10.1"', 1)
     matrix = matrix_reader.parse(text.replace('rev = "v2.10.0"', 'rev = "v2.10.1"', 1))
@@ -415,49 +400,47 @@ def offer(folder: Path, rev: str, contents: str) -> None:
     archive(folder, rev, tree)
 
 
-def learned(folder: Path, contents: str, text: str = TEXT) -> Pin:
-    """What `invoke prefetch --only nixpkgs` learns of a pin with these contents."""
-    matrix = matrix_reader.parse(text)
-    offer(folder, PIN, contents)
-    return pin_facts.learned(matrix, matrix.pins["early_2026"])
+NEWER = """{ torch = "2.13.0"; python = "3.14"; cuda.cudaPackages_13_2 = "13.2"; cccl = "cccl";
+  has = [ "magma-clock-rate" "cccl-headers" ]; companions.triton = "3.7.0"; }"""
+OF_ALL: Final = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0", "12.1")
+ON_12 = CudaSetFacts(cccl="cuda_cccl", capabilities=OF_ALL)
+ON_13 = structs.replace(ON_12, broken=("Unsupported CUDA version",))
 
 
 @needs_nix
-def test_one_evaluation_says_what_a_nixpkgs_contains(nixpkgs: Path) -> None:
-    """On the model of nixpkgs with torch 2.9.1."""
-    pin = learned(nixpkgs, OLDER)
-    assert (pin.rev, pin.torch, pin.python, pin.cuda) == (PIN, "2.9.1", "3.13", SETS)
-    assert pin.has == ("magma-clock-rate",)  # known by the URL of its patch
-    default = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0", "12.1")
-    on_12 = CudaSetFacts(cccl="cuda_cccl", capabilities=default)
-    on_13 = structs.replace(on_12, broken=("Unsupported CUDA version",))
+@pytest.mark.parametrize(
+    ("contents", "versions", "has", "sets"),
+    [
+        # A patch of MAGMA is known by its URL.
+        (OLDER, ("2.9.1", "3.13", SETS), ("magma-clock-rate",), [ON_12, ON_13, ON_13]),
+        (
+            NEWER,
+            ("2.13.0", "3.14", {"cudaPackages_13_2": "13.2"}),
+            ("magma-clock-rate", "cccl-headers", "cmake-flags"),
+            [structs.replace(ON_12, cccl="cccl")],
+        ),
+    ],
+    ids=["2.9.1", "2.13.0"],
+)
+def test_one_evaluation_says_what_a_nixpkgs_contains(
+    nixpkgs: Path,
+    contents: str,
+    versions: tuple[str, str, dict[str, str]],
+    has: tuple[str, ...],
+    sets: list[CudaSetFacts],
+) -> None:
+    """On the models of the expressions of torch 2.9.1 and 2.13.0."""
+    matrix = matrix_reader.parse(TEXT)
+    offer(nixpkgs, PIN, contents)
+    pin = pin_facts.learned(matrix, matrix.pins["early_2026"])
+    assert (pin.rev, pin.torch, pin.python, pin.cuda, pin.has) == (PIN, *versions, has)
     assert pin.facts == PinFacts(
         of=PIN,
         pythons=("3.11", "3.12", "3.13", "3.14"),
         magma_patches=("drop-cmp0037.patch", "fix-cuda13-compat.patch"),
-        torch_patches=("patch-for-torch-2.9.1.patch", "fix-cmake-cuda-toolkit.patch"),
-        cuda_sets={
-            "cudaPackages_12_9": on_12,
-            "cudaPackages_13": on_13,
-            "cudaPackages_13_0": on_13,
-        },
+        torch_patches=(f"patch-for-torch-{versions[0]}.patch", "fix-cmake-cuda-toolkit.patch"),
+        cuda_sets=dict(zip(versions[2], sets, strict=True)),
     )
-
-
-NEWER = """{ torch = "2.13.0"; python = "3.14"; cuda.cudaPackages_13_2 = "13.2"; cccl = "cccl";
-  has = [ "magma-clock-rate" "cccl-headers" ]; companions.triton = "3.7.0"; }"""
-
-
-@needs_nix
-def test_one_evaluation_says_what_a_newer_nixpkgs_contains(nixpkgs: Path) -> None:
-    """On the model of the expression of torch 2.13.0."""
-    pin = learned(nixpkgs, NEWER)
-    assert (pin.torch, pin.python, pin.cuda) == ("2.13.0", "3.14", {"cudaPackages_13_2": "13.2"})
-    assert pin.has == ("magma-clock-rate", "cccl-headers", "cmake-flags")
-    assert pin.facts
-    assert "fix-cmake-cuda-toolkit.patch" in (pin.facts.torch_patches or ())
-    found = pin.facts.cuda_sets["cudaPackages_13_2"]
-    assert (found.cccl, found.broken) == ("cccl", ())
 
 
 @needs_nix

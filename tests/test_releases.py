@@ -6,7 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, WHOLE, Project, copied_project, needs_nix, write_recipes
+from conftest import (
+    PROJECT,
+    WHOLE,
+    Project,
+    copied_project,
+    error_line,
+    needs_nix,
+    write_recipes,
+)
 from world import Site, World, prepared_project
 
 from build_pytorch.base.errors import MatrixError
@@ -69,6 +77,11 @@ def test_any_release_renders_alone_and_verifies(
     assert done.returncode == 0, done.stdout + done.stderr
     assert says in done.stdout
     assert counts in (project.root / "README.md").read_text()
+    checked = project.invoke("verify", "--only", "gpu-arch")
+    if "without CUDA" in counts:  # a check that has nothing to look at is no passed check
+        assert "or what this project does not have" in error_line(checked)
+    else:
+        assert "1 passed" in checked.stdout
 
 
 def test_no_code_and_no_template_knows_a_release() -> None:
