@@ -27,7 +27,7 @@ from build_pytorch.build.backends import (
     BuildSettings,
     Step,
 )
-from build_pytorch.build.build_attempt import BuildAttempt, BuildState
+from build_pytorch.build.build_attempt import BuildAttempt
 from build_pytorch.build.build_plan import (
     BuildPlan,
     decide,
@@ -44,7 +44,7 @@ from build_pytorch.nix.derivations import Derivation
 from build_pytorch.nix.store import MissingPaths, NixSettings
 from build_pytorch.results import artefacts
 from build_pytorch.results.ledger import Event, event_of, read
-from build_pytorch.results.package_state import PackageState
+from build_pytorch.results.package_state import Mark, PackageState
 
 DIGEST, OUTPUT = "sha256:1", "/nix/store/x-torch"
 HOST = NixSettings(("x86_64-linux",))
@@ -274,7 +274,7 @@ def carried_out(matrix: Matrix, tmp_path: Path) -> CarriedOut:
         run = BuildRun(plan, BuildDisplay(Screen(io.StringIO()), {}))
         outcomes = run.run()
         recorded = [e.variant for e in read(tmp_path).events if e.outcome == "built"]
-        built = [o.step.package for o in outcomes if o.state is BuildState.BUILT]
+        built = [o.step.package for o in outcomes if o.state is Mark.BUILT]
         assert sorted(recorded) == sorted(package.short_id for package in built)
         return {o.step.package.id: o.message or o.state.value for o in outcomes}, run
 

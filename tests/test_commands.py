@@ -16,7 +16,6 @@ from conftest import PROJECT, Project, error_line, run_in_process
 from invoke.tasks import Task
 
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.tasks import menu
 from build_pytorch.tasks.command import HELP, TASKS
 
 BREAK = ("max_jobs = 32", "max_jobs = 0")
@@ -70,9 +69,8 @@ def test_tasks_py_and_the_program_have_the_same_tasks(
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     tasks = import_module("tasks")
     monkeypatch.undo()
-    for module in (tasks, menu):
-        named = {value.name for value in vars(module).values() if isinstance(value, Task)}
-        assert named == set(TASKS)
+    named = {value.name for value in vars(tasks).values() if isinstance(value, Task)}
+    assert named == set(TASKS)
     listed = still.invoke("--list").stdout
     for name, task in TASKS.items():
         assert re.search(rf"(?m)^  {name} +{re.escape(str(task.__doc__).splitlines()[0])}$", listed)

@@ -11,10 +11,9 @@ from typing import Final
 
 import pytest
 from conftest import PROJECT, Project
-from invoke.tasks import Task
 
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.tasks import menu
+from build_pytorch.tasks.command import TASKS
 
 MARKDOWN: Final = sorted(
     path for pattern in ("*.md", "docs/**/*.md", "tests/**/*.md") for path in PROJECT.glob(pattern)
@@ -90,7 +89,7 @@ def menus() -> dict[str, set[str]]:
     """The options of each command that pages may name, by name; sessions of nox have any."""
     listed = Project(PROJECT).nox("-l").stdout
     found: dict[str, set[str]] = {it: set() for it in re.findall(r"(?m)^[*-] ([a-z]+)", listed)}
-    for task in filter(lambda it: isinstance(it, Task), vars(menu).values()):
+    for task in TASKS.values():
         arguments = task.get_arguments(ignore_unknown_help=True)
         found[task.name] = {f"--{flag}" for it in arguments for flag in it.names}
     return found

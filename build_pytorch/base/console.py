@@ -13,9 +13,12 @@ import re
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 import msgspec
+
+from build_pytorch.base.paths import SCRIPT
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -42,7 +45,7 @@ class Screen:
         """Print one line, or several."""
         if os.environ.get("GITHUB_ACTIONS"):  # such a line would be a command to the CI system
             text = re.sub(r"(?m)^(\s*)(?=::|##\[)", r"\1.", text)
-        write(self.stream, f"{text}\n")
+        write(self.stream, f"{_as_typed(text)}\n")
 
     def paint(self, text: str, colour: str) -> str:
         """Return the text in a colour, or unchanged if the stream has no colours."""
@@ -97,7 +100,8 @@ def folded(head: str, text: str, indent: int = 4) -> list[str]:
 
     A longer word, such as a path, is not broken, nor is a command in backticks: people copy it.
     """
-    text = _COMMAND.sub(lambda command: command[0].replace(" ", _HARD_SPACE), visible(text))
+    text = _as_typed(visible(text))
+    text = _COMMAND.sub(lambda command: command[0].replace(" ", _HARD_SPACE), text)
     lines = textwrap.wrap(
         visible(head) + text,
         WIDTH,
@@ -106,6 +110,12 @@ def folded(head: str, text: str, indent: int = 4) -> list[str]:
         break_on_hyphens=False,
     )
     return [line.replace(_HARD_SPACE, " ") for line in lines] or [""]
+
+
+def _as_typed(text: str) -> str:
+    """Return a text whose commands are of the program that runs: a project has no tasks.py."""
+    program = Path(sys.argv[0]).name
+    return re.sub(r"\binvoke (?=[a-z])", f"{SCRIPT} ", text) if program == SCRIPT else text
 
 
 def waiting(what: str) -> Status:

@@ -15,6 +15,7 @@ SHIPPED: Final = _IN_WHEEL if _IN_WHEEL.is_dir() else PROJECT
 
 MATRIX: Final = "matrix.toml"
 TEMPLATES: Final = "templates"
+SCRIPT: Final = "build-pytorch"  #: the program for projects that are no clone of this one
 STATE: Final = ".build-pytorch"  #: locks, ledger, logs and reports; Git ignores it
 
 RELEASE: Final = "release.nix"

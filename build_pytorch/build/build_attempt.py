@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +24,7 @@ from build_pytorch.build.usual_times import clock
 from build_pytorch.nix import store
 from build_pytorch.results import ledger
 from build_pytorch.results.ledger import Event, EventKind
+from build_pytorch.results.package_state import Mark
 
 _PATIENCE: Final = 60.0
 """Seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL.
@@ -38,21 +38,11 @@ _KILLED: Final = (137, -9)  #: exit codes of a program that was killed: of shell
 _LONGEST: Final = 500  #: characters of a message
 
 
-class BuildState(StrEnum):
-    """What became of a step of the plan, as people and the ledger read it."""
-
-    BUILT = "built"
-    FAILED = "failed"
-    STOPPED = "stopped"  #: by a log rule
-    INTERRUPTED = "interrupted"  #: by the user
-    NOT_STARTED = "not started"  #: never in the ledger
-
-
 class BuildOutcome(Struct, frozen=True, kw_only=True):
     """What became of one step of the plan."""
 
     step: Step
-    state: BuildState
+    state: Mark  #: built, failed, stopped, interrupted or not started
     message: str = ""
     seconds: float = 0.0
     cause: str = ""  #: id of the log rule that names the failure
@@ -132,7 +122,7 @@ class BuildAttempt:
     # --- what became of it ---
 
     def outcome(
-        self, state: BuildState, message: str = "", cause: str = "", outputs: tuple[str, ...] = ()
+        self, state: Mark, message: str = "", cause: str = "", outputs: tuple[str, ...] = ()
     ) -> BuildOutcome:
         """Return the outcome of the attempt, which has ended."""
         return BuildOutcome(
@@ -152,16 +142,16 @@ class BuildAttempt:
         no_result = f"no error, and no new result-{self.step.name}; remove that link and run again"
         ending = f"exit code {code}" if code else no_result
         if said.stops:  # a result that was built nevertheless is wrong
-            return self.outcome(BuildState.STOPPED, said.matches[0].text, said.rule)
+            return self.outcome(Mark.STOPPED, said.matches[0].text, said.rule)
         if outputs:
-            return self.outcome(BuildState.BUILT, outputs=outputs)
+            return self.outcome(Mark.BUILT, outputs=outputs)
         if self.is_stopped or self.is_killed:
-            return self.outcome(BuildState.INTERRUPTED, ending)
+            return self.outcome(Mark.INTERRUPTED, ending)
         if said.rule:
-            return self.outcome(BuildState.FAILED, said.matches[-1].text, said.rule)
+            return self.outcome(Mark.FAILED, said.matches[-1].text, said.rule)
         if code in _KILLED:
-            return self.outcome(BuildState.FAILED, ending, OUT_OF_MEMORY)
-        return self.outcome(BuildState.FAILED, said.headline.text if said.headline else ending)
+            return self.outcome(Mark.FAILED, ending, OUT_OF_MEMORY)
+        return self.outcome(Mark.FAILED, said.headline.text if said.headline else ending)
 
     def event(self, kind: EventKind, **fields: object) -> Event:
         """Return a line of the ledger about the attempt."""
@@ -170,7 +160,7 @@ class BuildAttempt:
 
     def ended_event(self, outcome: BuildOutcome) -> Event:
         """Return the line of the ledger about the end."""
-        is_failure = outcome.state in {BuildState.FAILED, BuildState.STOPPED}
+        is_failure = outcome.state in {Mark.FAILED, Mark.STOPPED}
         return self.event(
             "ended",
             outcome=outcome.state.value,
@@ -187,10 +177,10 @@ def sentence(outcome: BuildOutcome) -> str:
     """Return the message about a step: one line for success, else with the way to go on."""
     package, rule, said = outcome.step.package, outcome.rule, outcome.said
     took = clock(outcome.seconds)
-    if outcome.state is BuildState.BUILT:
+    if outcome.state is Mark.BUILT:
         at = f" on {said.where}" if said and said.where else ""
         return f"{package.id}: built in {took}{at}: {', '.join(outcome.outputs)}"
-    if outcome.state in {BuildState.NOT_STARTED, BuildState.INTERRUPTED} or not said:
+    if outcome.state in {Mark.NOT_STARTED, Mark.INTERRUPTED} or not said:
         return f"{package.id}: {outcome.state}: {outcome.message}"
     if rule:
         lines = [

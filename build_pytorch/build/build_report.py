@@ -11,10 +11,11 @@ from typing import Final
 from build_pytorch.base.console import Screen, counted, folded, grouped, some
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build.backends import BuildAction
-from build_pytorch.build.build_attempt import BuildAttempt, BuildOutcome, BuildState
+from build_pytorch.build.build_attempt import BuildAttempt, BuildOutcome
 from build_pytorch.build.build_plan import BuildPlan
 from build_pytorch.build.log_reader import BEFORE
 from build_pytorch.build.usual_times import UsualTime, clock
+from build_pytorch.results.package_state import Mark
 
 _COLOURS: Final = {"build": "green", "built": "green", "skipped": "yellow", "failed": "red"}
 _QUIET: Final = 300.0  #: seconds without news after which a line of progress is repeated
@@ -100,7 +101,7 @@ def show_outcomes(screen: Screen, plan: BuildPlan, outcomes: Mapping[str, BuildO
             for o in ended
         ]
         screen.plan(rows, _COLOURS, verbose=True)
-    built = sum(outcome.state is BuildState.BUILT for outcome in outcomes.values())
+    built = sum(outcome.state is Mark.BUILT for outcome in outcomes.values())
     parts = [f"{built} built, {len(outcomes) - built} not"]
     rest = Counter(step.action for step in plan.steps if step.name not in outcomes)
     labels = {

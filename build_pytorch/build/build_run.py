@@ -15,13 +15,14 @@ from typing import Final
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import BuildPytorchError, WriteError
 from build_pytorch.build.backends import Step
-from build_pytorch.build.build_attempt import BuildAttempt, BuildOutcome, BuildState, sentence
+from build_pytorch.build.build_attempt import BuildAttempt, BuildOutcome, sentence
 from build_pytorch.build.build_plan import BuildPlan
 from build_pytorch.build.build_report import BuildDisplay
 from build_pytorch.build.log_rules import OUT_OF_MEMORY
 from build_pytorch.build.usual_times import group_of
 from build_pytorch.results import artefacts, ledger
 from build_pytorch.results.ledger import Event
+from build_pytorch.results.package_state import Mark
 
 _TICK: Final = 0.25  #: seconds between two updates of the display; the end of a build is earlier
 
@@ -111,7 +112,7 @@ class BuildRun:
         except Exception as problem:  # noqa: BLE001 - of any kind
             is_expected = isinstance(problem, BuildPytorchError)
             what = "" if is_expected else f"internal error: {type(problem).__name__}: "
-            return attempt.outcome(BuildState.FAILED, f"{what}{problem}")
+            return attempt.outcome(Mark.FAILED, f"{what}{problem}")
 
     def _finish(self, attempt: BuildAttempt, outcome: BuildOutcome) -> None:
         """Record an attempt, and repeat it or report it."""
@@ -123,7 +124,7 @@ class BuildRun:
             return
         self.outcomes[step.name] = outcome
         self._say(sentence(outcome))
-        if step.is_variant and outcome.state is not BuildState.BUILT:
+        if step.is_variant and outcome.state is not Mark.BUILT:
             self._drop_hopeless(outcome)
 
     def _record(self, event: Event) -> None:
@@ -151,7 +152,7 @@ class BuildRun:
         step, rule = outcome.step, outcome.rule
         what = f"{step.package.id} {outcome.state}"
         group = group_of(step.package.variant)
-        built = [o.step for o in self.outcomes.values() if o.state is BuildState.BUILT]
+        built = [o.step for o in self.outcomes.values() if o.state is Mark.BUILT]
         proved = any(s.is_variant and group_of(s.package.variant) == group for s in built)
         if rule and rule.shared and not proved:
             alike = [s for s in self._waiting if group_of(s.package.variant) == group]
@@ -163,7 +164,7 @@ class BuildRun:
         """Drop steps that wait, and the companions of variants among them."""
         variants = [step.package for step in steps if step.is_variant]
         for step in [*steps, *(s for s in self._waiting if s.package.variant in variants)]:
-            not_started = BuildOutcome(step=step, state=BuildState.NOT_STARTED, message=why)
+            not_started = BuildOutcome(step=step, state=Mark.NOT_STARTED, message=why)
             self.outcomes.setdefault(step.name, not_started)
         self._waiting = [step for step in self._waiting if step.name not in self.outcomes]
 

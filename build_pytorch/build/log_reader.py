@@ -34,6 +34,7 @@ LONGEST: Final = 1 << 16
 """Bytes of a line that are examined; some compile commands are longer."""
 _KEPT: Final = 4000  #: characters of a line or message that are kept
 _SHOWN: Final = 500  #: characters of a line that are shown
+_HEAD: Final = 200  #: characters of a message of CMake that are shown before what it quotes
 _MOST_LINES: Final = 5  #: lines shown that match the rule of a failure
 
 _PHASE: Final = re.compile(r"Running phase: (\w+?)(?:Phase)?$")
@@ -294,7 +295,10 @@ class LogReader:
         """Keep the first error; the step of ninja that failed is one until it says more."""
         first = self.headline
         if first and message.startswith(first.text):
-            self.headline = NumberedLine(first.line, message[:_SHOWN])
+            whole = message[:_SHOWN]
+            if not message.endswith(whole) and _COMPILER_ERROR.search(text):  # the cause, quoted
+                whole = f"{message[:_HEAD]} ... {text.strip()}"[:_SHOWN]
+            self.headline = NumberedLine(first.line, whole)
         elif not first or first.text.startswith(_FAILED_STEP):
             is_possible = any(hint in text for hint in _ERROR_HINTS)
             if is_possible and _ERROR.search(text) and not QUOTES.search(text):

@@ -66,6 +66,8 @@ def parse(text: str, root: Path = paths.PROJECT, *, learning: bool = False) -> M
     except (ValueError, RecursionError) as error:  # also integers of thousands of digits
         line, what = matrix_text.syntax_error(text, str(error))
         raise MatrixError(f"{paths.MATRIX}:{line}: {what}") from None
+    if not raw:
+        raise MatrixError(f"{paths.MATRIX}:1: is empty; `{paths.SCRIPT} init DIR` writes one")
     _refuse(text, raw, misfits(raw, defaults.MatrixShape))
     _refuse(text, raw, defaults.complete(raw))
     with_known = defaults.with_known(raw)

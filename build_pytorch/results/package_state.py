@@ -45,6 +45,7 @@ class Mark(StrEnum):
     # Other values of steps.
     YES = "yes"
     STOPPED = "stopped"  #: by a log rule
+    NOT_STARTED = "not started"  #: a build that a run gave up
     UNKNOWN = "unknown"  #: the ledger has no recipe for the result
     ELSEWHERE = "elsewhere"  #: in the catalog of Flox
     PASSED = "passed"

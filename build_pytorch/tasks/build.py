@@ -31,10 +31,9 @@ def build(
     from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_FINDINGS, EXIT_OK
     from build_pytorch.build import build_report
     from build_pytorch.build.backends import BuildSettings
-    from build_pytorch.build.build_attempt import BuildState
     from build_pytorch.build.build_plan import make_plan
     from build_pytorch.build.build_run import carry_out
-    from build_pytorch.results.package_state import chosen_packages
+    from build_pytorch.results.package_state import Mark, chosen_packages
 
     settings = BuildSettings(
         root=project(),
@@ -58,7 +57,7 @@ def build(
             raise refusal
         return EXIT_OK
     run = carry_out(plan, screen)
-    is_bad = any(outcome.state is not BuildState.BUILT for outcome in run.outcomes.values())
+    is_bad = any(outcome.state is not Mark.BUILT for outcome in run.outcomes.values())
     is_bad = is_bad or any(step.action == "failed" for step in plan.steps)
     code = 128 + run.ended_by if run.ended_by else EXIT_FINDINGS if is_bad else EXIT_OK
     build_report.show_outcomes(screen, plan, run.outcomes)

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 # Invoke turns bytecode off: each command would compile the whole package.
 sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
 
-SCRIPT: Final = "build-pytorch"  #: the program for projects that are no clone of this one
-
 HELP: Final = {
     "packages": "ids, package names, 'sm90-*', a release, all, failed, not-built; with commas",
     "accept": "accept a hash that changed although the revision did not",
@@ -192,7 +190,7 @@ def project(*, is_for_any: bool = False) -> Path:
     here = Path.cwd()
     root = next((it for it in (here, *here.parents) if (it / paths.MATRIX).exists()), here)
     if not (is_for_any or (root / paths.MATRIX).exists() or (root / ".flox").exists()):
-        fix = f"`{SCRIPT} init DIR` writes one"
+        fix = f"`{paths.SCRIPT} init DIR` writes one"
         raise BuildPytorchError(f"{root}: no matrix.toml here or in a folder above; {fix}")
     return root
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
 
 from invoke.context import Context
 
-from build_pytorch.tasks.command import SCRIPT, command
+from build_pytorch.tasks.command import command
 
 
 @command
@@ -37,11 +38,9 @@ def init(c: Context, directory: str) -> None:
     screen = Screen(sys.stdout)
     file_plan.print_plan(screen, changes)
     where = "" if folder == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    screen.line(f"Next: {where}git init -q && {SCRIPT} all && git add .")
+    screen.line(f"Next: {where}git init -q && {paths.SCRIPT} all && git add .")
 
 
 def _is_free(path: Path) -> bool:
     """Return whether nothing is in a place, or an empty file."""
-    if path.is_file() and not path.is_symlink():
-        return path.stat().st_size == 0
-    return not path.exists()
+    return not os.path.lexists(path) or (path.is_file() and not path.stat().st_size)

@@ -287,4 +287,5 @@ def _words(value: Any) -> list[str]:  # noqa: ANN401 - a fact
     if isinstance(value, list):
         return [" ".join(str(item).split()) for item in value]
     text = value if isinstance(value, str) else json.dumps(value)
-    return list(dict.fromkeys(re.findall(r"[^\s\"']+", _COMMENT.sub("", text))))
+    text = re.sub("=[\"']", "=", _COMMENT.sub("", text))  # a value stays with its name
+    return list(dict.fromkeys(re.findall(r"[^\s\"']+", text)))
