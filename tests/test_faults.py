@@ -23,13 +23,12 @@ from conftest import Project, copied_project, error_line, needs_nix, run_in_proc
 from test_process import is_gone
 from world import World, wait_until
 
-from build_pytorch.base import digest, file_plan, files, git
+from build_pytorch.base import digest, file_plan, files
 from build_pytorch.base.errors import BuildPytorchError, WriteError
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.base.files import TEMPORARY
 from build_pytorch.build.backends import BuildAction, BuildCommand, Step
 from build_pytorch.build.build_attempt import BuildAttempt
-from build_pytorch.generate.text_plan import Tree
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence, ledger
 from build_pytorch.smoke.judge import Judgement
@@ -364,21 +363,6 @@ def test_a_named_file_may_be_standard_input(project: Project) -> None:
     assert read.stdout == named
     done = after(project, "exec < <(echo '[]')", "prefetch", "--from-log", "-")
     assert error_line(done).startswith("/dev/stdin: no hash mismatch in it")
-
-
-def test_a_folder_that_only_looks_like_a_repository_is_none(legacy: Path) -> None:
-    subprocess.run(["git", "init", "-q", "--bare", "."], cwd=legacy, check=True)
-    assert git.top(legacy) is None
-    assert not Tree(legacy).is_modified(".flox/pkgs/x.nix")
-
-
-def test_reading_changes_nothing_in_the_git_folder(legacy: Path) -> None:
-    Project(legacy).commit()
-    for path in legacy.rglob("*.nix"):
-        path.touch()  # Git would refresh its index
-    index = (legacy / ".git/index").read_bytes()
-    assert not Tree(legacy).is_modified(".flox/pkgs")
-    assert (legacy / ".git/index").read_bytes() == index
 
 
 # --- kills and signals at any moment; a failing test prints the seed ---
