@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -85,97 +83,67 @@ def test_a_note_says_whether_builds_see_the_folder() -> None:
 # --- the key of the cache ---
 
 
-class Compiling:
-    """Compiles one file twice in one cache, as builds with the option do."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "a.cpp").write_text("int f(int x) { return x * FACTOR; }\n")
-        (folder / "a.cu").write_text("__global__ void f(int *x) { *x *= FACTOR; }\n")
-
-    def object(self, *argv: str, **variables: str) -> bytes:
-        script = (
-            f"set -e -o pipefail; shopt -s inherit_errexit\n. {PROJECT}/nix/compiler_cache.sh\n"
-            'export CCACHE_DIR=$out; compilerCache ccache; ccache "$@" -o "$out.o"'
-        )
-        out = str(self.folder / "cache")
-        env = {"PATH": os.environ["PATH"], "HOME": "/homeless-shelter", "out": out}
-        env |= {"NIX_BUILD_TOP": str(self.folder), "FOLDER": str(self.folder), **variables}
-        argv = ("bash", "-c", script, "bash", *argv)
-        subprocess.run(argv, check=True, env=env, cwd=self.folder, capture_output=True)
-        return Path(f"{out}.o").read_bytes()
-
-    def wrapper(self, name: str, text: str) -> str:
-        """A compiler wrapper with the time stamp that all files of a Nix store have."""
-        path = self.folder / name / "g++"
-        path.parent.mkdir()
-        path.write_text(f"#!/bin/sh\n{text}\n")
-        path.chmod(0o755)
-        os.utime(path, (1, 1))
-        return str(path)
-
-
 FLAGS = 'exec g++ $NIX_CFLAGS_COMPILE "$@"'  # a wrapper reads them from the environment
-
-
-def two_flags(compiling: Compiling) -> Iterator[bytes]:
-    compiler = compiling.wrapper("one", FLAGS)
-    for flags in ("-O0", "-O2"):
-        argv = (compiler, "-c", "a.cpp", "-DFACTOR=3")
-        yield compiling.object(*argv, CXX=compiler, NIX_CFLAGS_COMPILE=flags)
-
-
-def two_search_paths(compiling: Compiling) -> Iterator[bytes]:
-    """Only the output of the preprocessor tells; without it the paths are in the key."""
-    folder = compiling.folder
-    (folder / "a.cpp").write_text("#include <factor.h>\nint f(int x) { return x * FACTOR; }\n")
-    os.utime(folder / "a.cpp", (1, 1))
-    compiler = compiling.wrapper("one", FLAGS)
-    for number in ("2", "3"):
-        (folder / number).mkdir()
-        (folder / number / "factor.h").write_text(f"#define FACTOR {number}\n")
-        os.utime(folder / number / "factor.h", (1, 1))
-        flags = f"-isystem {folder}/{number}"
-        yield compiling.object(compiler, "-c", "a.cpp", CXX=compiler, NIX_CFLAGS_COMPILE=flags)
-
-
-def two_wrappers(compiling: Compiling) -> Iterator[bytes]:
-    """Two wrappers of a store have one time and one size."""
-    for level in ("0", "2"):
-        compiler = compiling.wrapper(level, f'exec g++ -O{level} "$@"')
-        shutil.rmtree(compiling.folder / "bin", ignore_errors=True)
-        yield compiling.object(compiler, "-c", "a.cpp", "-DFACTOR=3", CXX=compiler)
-
-
-def two_flags_of_nvcc(compiling: Compiling, variable: str) -> Iterator[bytes]:
-    argv = ("nvcc", "-c", "a.cu", "-DFACTOR=3", "-arch=sm_90")
-    for flags in ("-lineinfo", "-G"):
-        yield compiling.object(*argv, **{variable: flags})
-
-
-PROGRAMS = pytest.mark.skipif(
-    not (shutil.which("ccache") and shutil.which("g++")), reason="no ccache or no g++"
-)
+CFLAGS = "NIX_CFLAGS_COMPILE"
 NVCC = (
     pytest.mark.slow,
     pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc"),
 )
 
 
-@PROGRAMS
+@pytest.mark.skipif(
+    not (shutil.which("ccache") and shutil.which("g++")), reason="no ccache or no g++"
+)
 @pytest.mark.parametrize(
-    "made",
+    ("wrappers", "variables"),
     [
-        two_flags,
-        two_search_paths,
-        two_wrappers,
-        pytest.param(partial(two_flags_of_nvcc, variable="NVCC_PREPEND_FLAGS"), marks=NVCC),
-        pytest.param(partial(two_flags_of_nvcc, variable="NVCC_APPEND_FLAGS"), marks=NVCC),
+        ((FLAGS, FLAGS), ({CFLAGS: "-O0"}, {CFLAGS: "-O2"})),
+        # Only the output of the preprocessor tells; without it the paths are in the key.
+        ((FLAGS, FLAGS), ({CFLAGS: "-isystem {}/2"}, {CFLAGS: "-isystem {}/3"})),
+        # Two wrappers of a store have one time and one size.
+        (('exec g++ -O0 "$@"', 'exec g++ -O2 "$@"'), ({}, {})),
+        *(
+            pytest.param(("", ""), ({name: "-lineinfo"}, {name: "-G"}), marks=NVCC)
+            for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+        ),
     ],
 )
 def test_what_decides_about_an_object_is_in_the_key_of_the_cache(
-    tmp_path: Path, made: Callable[[Compiling], Iterator[bytes]]
+    tmp_path: Path, wrappers: tuple[str, str], variables: tuple[dict[str, str], ...]
 ) -> None:
     """ccache alone returns the first object again."""
-    first, second = made(Compiling(tmp_path))
+    for factor in ("2", "3"):
+        stamped(tmp_path / factor / "factor.h", f"#define FACTOR {factor}\n")
+    stamped(tmp_path / "a.cu", "__global__ void f(int *x) { *x *= 3; }\n")
+    first, second = (
+        compiled(tmp_path, wrapper, {k: v.format(tmp_path) for k, v in values.items()})
+        for wrapper, values in zip(wrappers, variables, strict=True)
+    )
     assert first != second
+
+
+def stamped(path: Path, text: str) -> None:
+    """Write a file with the time stamp that all files of a Nix store have."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    os.utime(path, (1, 1))
+
+
+def compiled(folder: Path, wrapper: str, variables: dict[str, str]) -> bytes:
+    """Compile a file in the cache of a folder: with a wrapper of g++, or with nvcc."""
+    header = "#include <factor.h>\n" if "-isystem" in str(variables) else "#define FACTOR 3\n"
+    stamped(folder / "a.cpp", f"{header}int f(int x) {{ return x * FACTOR; }}\n")
+    compiler = folder / f"wrapper-{'O2' in wrapper}/g++"
+    stamped(compiler, f"#!/bin/sh\n{wrapper}\n")
+    script = (
+        f"set -e -o pipefail; shopt -s inherit_errexit\n. {PROJECT}/nix/compiler_cache.sh\n"
+        'export CCACHE_DIR=$out; compilerCache ccache; ccache "$@" -o "$out.o"'
+    )
+    source = [str(compiler), "-c", "a.cpp"] if wrapper else ["nvcc", "-arch=sm_90", "-c", "a.cu"]
+    out = folder / "cache"
+    env = {"PATH": os.environ["PATH"], "HOME": "/homeless-shelter", "out": str(out)}
+    env |= {"NIX_BUILD_TOP": str(folder), "CXX": str(compiler), **variables}
+    argv = ("bash", "-c", script, "bash", *source)
+    subprocess.run(argv, check=True, env=env, cwd=folder, capture_output=True)
+    return out.with_suffix(".o").read_bytes()
