@@ -173,8 +173,14 @@ BAD_INPUT = """
     verify --only gpu-arc          | no check or category "gpu-arc"; did you mean "gpu-arch"?
     verify --against HEAD --pinned | --against: runs no checks; leave --only and --pinned out
     show sm90-*                    | found 4 packages; name one of them: sm90-avx2
+    inspect cpu-avx2 --path none   | no libtorch_cpu.so in it
+    inspect cpu-* --path .flox     | the files of one variant
     log cpu-avx2                   | cpu-avx2: the ledger has no build of it
     diagnose none.log              | none.log: no such file; as an id: no package matches "none.log"
+    diagnose /dev/zero             | /dev/zero: cannot be read: not a regular file
+    diagnose .                     | .: cannot be read: Is a directory
+    diagnose matrix.toml --variant sm9    | no package matches "sm9"
+    diagnose matrix.toml --variant sm90-* | name one of them: sm90-avx2,
     init .                         | a project already: it has matrix.toml
     recommend --cpu avx3           | --cpu: found "avx3"; did you mean "avx
     recommend --gpu rtx4095        | found "rtx4095"; did you mean
