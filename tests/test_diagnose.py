@@ -148,43 +148,11 @@ def test_beside_the_rule_that_stops_a_build_its_first_error_is_named() -> None:
     assert "Could NOT find NCCL" in str(found.headline)
 
 
-def test_the_log_of_a_build_here_is_read_as_the_build_was(matrix: Matrix) -> None:
-    variant = matrix.variants[0]
-    lines = [
-        f"$ nix-build {variant.path} --log-format internal-json",
-        "building magma-2.9.0",
-        "magma-2.9.0> --   USE_CUDA              : OFF",
-        "Running phase: buildPhase",
-        "[30/90] Building CXX object a.o",
-        "--   USE_CUDA              : OFF",
-        "magma-2.9.0> [8/900] x",
-    ]
-    found = found_in(lines, variant)
-    assert (found.stops, [match.line for match in found.matches]) == (True, [6])
-    assert found.progress == (30, 90)
-
-
-def test_the_first_rule_of_the_last_attempt_counts(matrix: Matrix, gpu: Variant) -> None:
+def test_the_first_rule_of_a_log_counts(matrix: Matrix) -> None:
     entry = next(e for e in INDEX if e["stop"] == "magma-off")
     text = (LOGS / entry["file"]).read_bytes()
     lines = text.replace(b"CUDA detected: 13.0", b"CUDA detected: 12.0").splitlines()
     assert diagnose(lines, variant_of(matrix, entry)).rule == "wrong-cuda"
-    assert found_in([*build_of(gpu), *build_of(gpu, OFF)], gpu).stops
-    assert not found_in([*build_of(gpu, OFF), *build_of(gpu)], gpu).stops
-
-
-OFF = "--   USE_CUDA              : OFF"
-KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
-STEPS = [f"[{n}/100] Building CXX object x{n}.o" for n in range(1, 101)]
-
-
-def building(variant: Variant) -> str:
-    return f"building '/nix/store/{'a' * 32}-python3.13-{variant.pname}-2.10.0.drv'..."
-
-
-def build_of(variant: Variant, *summary: str) -> list[str]:
-    phases = [f"Running phase: {name}Phase" for name in ("unpack", "configure", "install")]
-    return [building(variant), *phases[:2], *summary, *STEPS, phases[2]]
 
 
 def found_in(lines: Iterable[str], variant: Variant | None) -> LogDiagnosis:
@@ -197,59 +165,167 @@ def named(matrix: Matrix, id_: str) -> Variant:
 
 @pytest.fixture(scope="module")
 def gpu(matrix: Matrix) -> Variant:
-    return named(matrix, "sm120-avx512")
-
-
-@pytest.fixture(scope="module")
-def sm90(matrix: Matrix) -> Variant:
     return named(matrix, "sm90-avx512")
 
 
+OWN = "python3.13-pytorch210-python313-cuda13_0-sm90-avx512"
+OTHERS = (f"{OWN}bf16", "python3.13-pytorch210-python313-cpu-avx512")
+"""Other variants; the name of one begins as ours."""
+
+
+def building(name: str) -> str:
+    return f"building '/nix/store/{'a' * 32}-{name}-2.10.0.drv'..."
+
+
+OFF = "--   USE_CUDA              : OFF"
+KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
+STEPS = [f"[{n}/100] Building CXX object x{n}.o" for n in range(1, 101)]
+BEGUN = [building(OWN), "Running phase: unpackPhase", "Running phase: configurePhase"]
+DONE = [*BEGUN, *STEPS, "Running phase: installPhase"]
+NAMED = [f"$ nix-build .flox/pkgs/{OWN.partition('210-')[2]}.nix --log-format internal-json"]
 BEFORE_A_BUILD = [
     ["TORCH_CUDA_ARCH_LIST=7.5 8.0 8.6 9.0+PTX", "HOME=/root"],  # the environment of a container
     ["$ cat old.log", OFF, "[3/90] x", "$ nix build"],
     ["Running phase: unpackPhase", OFF],  # a dependency without a name
 ]
+PRINTED = "Exception: std::bad_alloc: what():  std::bad_alloc"
+MAGMA = f"/nix/store/{'a' * 32}-magma-2.9.0.drv"
+OF_MAGMA = [
+    [f"magma> {KILLED}"],
+    [f"building '{MAGMA}'...", KILLED],
+    [f"error: builder for '{MAGMA}' failed with exit code 1;", f"       > {KILLED}"],
+]
+WRAPPED = [
+    "CMake Error at cmake/cmake_install.cmake:77 (file):",
+    "  file INSTALL cannot find",
+    '  "/build/source/cmake/Modules/FindCUDAToolkit.cmake": No such file or',
+    "  directory.",
+    "Call Stack (most recent call first):",
+    "  cmake_install.cmake:77 (include)",
+]
+OTHER_STEPS = [f"[{n}/100] x" for n in range(11, 42)] + ["x.cpp:1: warning: y"] * 300
+A, B = "sha256-" + "A" * 43 + "=", "sha256-" + "B" * 42 + "A="
+HASHES = [
+    "error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':",
+    f"         specified: {A}",
+    f"            got:    {B}",
+]
+GONE = "cannot build on 'ssh://thor': error: cannot connect to 'thor': no route"
+MACHINES = ["Failed to find a machine for remote build!"]
+NO_MACHINE = (
+    "error: a 'aarch64-linux' with features {} is required to build '/nix/store/x.drv', but"
+)
+NOT_THERE = "error: unable to download 'https://x': HTTP error 404"
+IMPORT = "ImportError: libcuda.so.1: cannot open shared object file"
+KERNEL = "[Sat Nov 21 10:00:00 2026] Out of memory: Killed process 4711 ({}) total-vm:91kB"
+UNKNOWN = "nvcc fatal   : Unsupported gpu architecture 'compute_50'"
+NO_HEADER = "/build/x.cpp:3:10: fatal error: fmt/format.h: No such file or directory"
+NO_MEMBER = 'x.cu(3): error: class "p" has no member "c"'
+STEP = "FAILED: c10/x.cpp.o "
 
 
-@pytest.mark.parametrize("before", BEFORE_A_BUILD)
-def test_nothing_before_the_build_stops_it(gpu: Variant, before: list[str]) -> None:
-    for begin in (building(gpu), "Running phase: unpackPhase"):
-        found = found_in([*before, begin, "configuring", *STEPS], gpu)
-        assert (found.rule, found.progress) == ("", (100, 100))
-        assert found_in([*before, begin, "configuring", OFF], gpu).stops
-    assert found_in(before, gpu).stops  # without such a sign, it may be a part of the log
-
-
-def test_what_another_derivation_prints_is_nothing_of_a_build_that_has_begun(
-    matrix: Matrix, gpu: Variant
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        # The last attempt counts, and nothing before the build stops it; without a sign that it
+        # begins, it may be a part of the log.
+        ([*DONE, *BEGUN, OFF], "cuda-off"),
+        ([*BEGUN, OFF, *DONE], ""),
+        *(([*before, begin, "configuring", *rest], wanted)
+          for before in BEFORE_A_BUILD
+          for begin in BEGUN[:2]
+          for rest, wanted in (([OFF], "cuda-off"), (STEPS, ""))),
+        *((before, wanted) for before, wanted in zip(
+            BEFORE_A_BUILD, ("wrong-capability", "cuda-off", "cuda-off"), strict=True)),
+        # What another derivation prints is nothing of a build that has begun,
+        *(([*DONE, *theirs, line], "")
+          for other in OTHERS for line in (OFF, KILLED) for theirs in ([building(other)],)),
+        *(([*DONE, f"{other}> {line}"], "") for other in OTHERS for line in (OFF, KILLED)),
+        *(([f"{OWN}> {line}"], wanted)
+          for line, wanted in ((OFF, "cuda-off"), (KILLED, "out-of-memory"))),
+        # but the failure of a dependency is that of the variant.
+        *(([*begin, *failure], "out-of-memory") for begin in ([], NAMED) for failure in OF_MAGMA),
+        ([f"error: builder for '{MAGMA}' failed due to signal 9 (Killed)"], "out-of-memory"),
+        # What a test prints is no failure of a build that went on.
+        ([*DONE, PRINTED], "out-of-memory"),
+        ([*DONE, PRINTED, "Running phase: fixupPhase"], ""),
+        # A message of CMake counts whole.
+        (WRAPPED, "find-cuda-toolkit"),
+        ([line.strip() for line in WRAPPED[1:]], ""),
+        # The failure of a step names the failure until ninja ends.
+        (["[10/100] x", "FAILED: a.o", KILLED, *OTHER_STEPS], "out-of-memory"),
+        (["[10/100] x", "FAILED: a.o", KILLED, *OTHER_STEPS, "[1/50] x", *["y"] * 300], ""),
+        (["[1/90] x", "FAILED: x", "nvcc error   : 'cicc' died due to signal 11 (x)"],
+         "nvcc error   : 'cicc' died due to signal 11 (x)"),
+        *((["[1/90] x", KERNEL.format(n)], "") for n in ("chrome", "java")),
+        *((["[1/90] x", KERNEL.format(n)], "out-of-memory") for n in ("cc1plus", "cicc")),
+        (["Running phase: buildPhase", IMPORT], IMPORT),
+        (["Running phase: pythonImportsCheckPhase", IMPORT], "import-check"),
+        ([UNKNOWN], "unsupported-architecture"),
+        ([*STEPS[:40], UNKNOWN], "unknown-architecture"),
+        # A match far above the end does not name the failure,
+        *(([early, *["compiling"] * 300, "x.cpp:3: error: boom"], headline) for early, headline in (
+            ("fatal: unable to access 'https://x/': Could not resolve host: x",
+             "x.cpp:3: error: boom"),
+            (KILLED, KILLED),
+            ("cc1plus: fatal error: No space left on device",) * 2,
+            (HASHES[0], "x.cpp:3: error: boom"),
+        )),
+        # but one of Nix itself does, until another builder takes the build.
+        ([NOT_THERE, *["later"] * 300], "not-there"),
+        ([*HASHES, *["later"] * 100], "hash-mismatch"),
+        ([GONE, *MACHINES * 300, NO_MACHINE], "builder-unreachable"),
+        ([GONE, *MACHINES * 300, "Running phase: unpackPhase", *["compiling"] * 300], ""),
+        ([KILLED, "Running phase: buildPhase"], ""),
+        # The first error is the headline if no rule names more.
+        (["[1/90] x", STEP, "c++ -o x", NO_HEADER, "x.cpp:9:1: error: later"], NO_HEADER),
+        (["[1/90] x", STEP, "c++ -o x", "[2/90] x"], STEP.strip()),
+        (["[1/90] x", STEP, "  3 | error: quoted", "x:1: warning: error: z"], STEP.strip()),
+        (["[1/90] x", "x.cpp:1: error: of a test that goes on", "[2/90] x"], ""),
+        (["x.cpp:1: error: of configure", "Running phase: buildPhase"], ""),
+        (["[1/90] x", STEP, NO_HEADER, "[1/95] x"], ""),
+        (["a.o: undefined reference to `f'", "collect2: error: x"],
+         "a.o: undefined reference to `f'"),
+        (["CMake Error at a.cmake:73 (message):", "  The C++ compiler", "    is broken", "-- x"],
+         "CMake Error at a.cmake:73 (message): The C++ compiler is broken"),
+        (["torch.X: y", "ModuleNotFoundError: No module named 'yaml'"],
+         "ModuleNotFoundError: No module named 'yaml'"),
+        (["[1/90] x", STEP, NO_MEMBER], NO_MEMBER),
+    ],
+)  # fmt: skip
+def test_a_rule_or_else_the_first_error_names_the_failure(
+    gpu: Variant, lines: list[str], wanted: str
 ) -> None:
-    """Also of a sibling whose name is longer."""
-    for name in ("sm120-avx512bf16", "cpu-avx512"):
-        other = named(matrix, name)
-        for line in (OFF, KILLED):
-            theirs = f"python3.13-{other.pname}> {line}"
-            assert found_in([*build_of(gpu), theirs], gpu).rule == ""
-            assert found_in([*build_of(gpu), building(other), line], gpu).rule == ""
-            assert found_in([f"python3.13-{gpu.pname}> {line}"], gpu).rule
+    found = found_in(lines, gpu)
+    assert (found.rule or (found.headline.text if found.headline else "")) == wanted
+    assert len(found.tail) <= TAIL
+    # A message of CMake is shown as one line.
+    assert lines != WRAPPED or "(file): file INSTALL cannot find" in found.matches[0].text
 
 
-def test_what_a_test_prints_is_no_failure_of_a_build_that_went_on(gpu: Variant) -> None:
-    printed = "Exception: std::bad_alloc: what():  std::bad_alloc"
-    assert found_in([*build_of(gpu), printed], gpu).rule == "out-of-memory"
-    assert found_in([*build_of(gpu), printed, "Running phase: fixupPhase"], gpu).rule == ""
+WIDE = f"[1/{'9' * 60_000}] x"
 
 
-def test_the_failure_of_a_dependency_is_that_of_the_variant(gpu: Variant) -> None:
-    magma = f"/nix/store/{'a' * 32}-magma-2.9.0.drv"
-    for failure in (
-        [f"magma> {KILLED}"],
-        [f"building '{magma}'...", KILLED],
-        [f"error: builder for '{magma}' failed due to signal 9 (Killed)"],
-        [f"error: builder for '{magma}' failed with exit code 1;", f"       > {KILLED}"],
-    ):
-        for begin in ([], [f"$ nix build -f {gpu.path}"]):
-            assert found_in([*begin, *failure], gpu).rule, failure
+@pytest.mark.parametrize(
+    ("lines", "phase", "steps"),
+    [
+        (["Running phase: unpackPhase"], "unpack", (0, 0)),
+        (["x", "[17/7213] Building CXX object a.o"], "build", (17, 7213)),
+        # The small run of ninja by setup.py is not counted.
+        (["[1/1450] Building CXX a.o", "[0/1] Install"], "build", (1, 1450)),
+        (["[3/4] Generating ATen", "[1/1450] Building CXX a.o"], "build", (1, 1450)),
+        (["[1/100] x", WIDE, f"[1/{'9' * 8}] x", "[101/100] x", "[9/8] x"], "build", (1, 100)),
+        (["Building in Nix mode", "python3.13-x> Running phase: buildPhase"], "dependencies",
+         (0, 0)),
+        ([*NAMED, "building magma-2.9.0", f"magma-2.9.0> {OFF}", "Running phase: buildPhase",
+          "[30/90] Building CXX object a.o", "magma-2.9.0> [8/900] x"], "build", (30, 90)),
+    ],
+)  # fmt: skip
+def test_phases_and_ninjas_steps_are_followed(
+    gpu: Variant, lines: list[str], phase: str, steps: tuple[int, int]
+) -> None:
+    found = found_in(lines, gpu)
+    assert (found.phase, found.progress or (0, 0), found.rule) == (phase, steps, "")
 
 
 def test_the_log_names_its_variant(matrix: Matrix) -> None:
@@ -302,8 +378,8 @@ CMake Warning at x:1 (message): Not compiling with CUDA. Suppress this warning
 """
 
 
-def test_no_line_of_a_good_build_trips_a_rule(matrix: Matrix, sm90: Variant) -> None:
-    for text, variant in ((GOOD, sm90), (GOOD_CPU, named(matrix, "cpu-avx2"))):
+def test_no_line_of_a_good_build_trips_a_rule(matrix: Matrix, gpu: Variant) -> None:
+    for text, variant in ((GOOD, gpu), (GOOD_CPU, named(matrix, "cpu-avx2"))):
         assert [line for line in text.splitlines() if first_match(line, variant)] == []
 
 
@@ -312,9 +388,9 @@ SAMPLES = [(rule, line) for rule in RULES for line in rule.samples]
 
 @pytest.mark.parametrize(("rule", "line"), SAMPLES, ids=[rule.id for rule, _ in SAMPLES])
 def test_each_rule_matches_the_lines_of_its_failure(
-    matrix: Matrix, sm90: Variant, rule: LogRule, line: str
+    matrix: Matrix, gpu: Variant, rule: LogRule, line: str
 ) -> None:
-    both = (sm90, named(matrix, "cpu-avx2"))
+    both = (gpu, named(matrix, "cpu-avx2"))
     variant, other = both if "gpu" in rule.kinds else both[::-1]
     assert first_match(line, variant) is rule
     if len(rule.kinds) == 1:
@@ -330,8 +406,8 @@ def test_every_rule_has_samples_and_says_what_to_do() -> None:
         assert min(len(rule.meaning), len(rule.fix)) > 10
 
 
-def test_the_structured_log_of_nix_names_the_derivation_of_a_line(sm90: Variant) -> None:
-    own, other = (f"/nix/store/{'a' * 32}-{n}.drv" for n in (f"{sm90.pname}-2.10.0", "magma-2.9"))
+def test_the_structured_log_of_nix_names_the_derivation_of_a_line(gpu: Variant) -> None:
+    own, other = (f"/nix/store/{'a' * 32}-{n}.drv" for n in (f"{gpu.pname}-2.10.0", "magma-2.9"))
     lines = [
         record(action="start", id=8, level=3, type=105, text="", fields=[other, "", 1, 1]),
         record(action="result", id=8, type=101, fields=["--   USE_CUDA              : OFF"]),
@@ -342,14 +418,14 @@ def test_the_structured_log_of_nix_names_the_derivation_of_a_line(sm90: Variant)
         record(action="msg", level=0, msg="error: boom\n  at x"),
         b"a warning of another program",
     ]
-    reader = LogReader(sm90)
+    reader = LogReader(gpu)
     assert [text for raw in lines[:2] for text in reader.read(raw)] == [
         "building magma-2.9",
         "magma-2.9> --   USE_CUDA              : OFF",
     ]
     assert (reader.phase, reader.dependency, reader.stop) == ("dependencies", "magma-2.9", None)
     assert [text for raw in lines[2:] for text in reader.read(raw)] == [
-        f"building {sm90.pname}-2.10.0",
+        f"building {gpu.pname}-2.10.0",
         "[3/90] Building",
         "error: boom",
         "  at x",
@@ -364,127 +440,6 @@ def test_a_damaged_record_is_shown_as_text() -> None:
     for rest in damaged:
         (line,) = NixLogReader().read(b"@nix " + rest)
         assert line.text == f"@nix {rest.decode(errors='replace')}"
-
-
-WIDE = f"[1/{'9' * 60_000}] x"
-
-
-@pytest.mark.parametrize(
-    ("lines", "phase", "steps"),
-    [
-        (["Running phase: unpackPhase"], "unpack", (0, 0)),
-        (["x", "[17/7213] Building CXX object a.o"], "build", (17, 7213)),
-        # The small run of ninja by setup.py is not counted.
-        (["[1/1450] Building CXX a.o", "[0/1] Install"], "build", (1, 1450)),
-        (["[3/4] Generating ATen", "[1/1450] Building CXX a.o"], "build", (1, 1450)),
-        (["[1/100] x", WIDE, f"[1/{'9' * 8}] x", "[101/100] x", "[9/8] x"], "build", (1, 100)),
-        (
-            ["Building in Nix mode", "python3.13-x> Running phase: buildPhase"],
-            "dependencies",
-            (0, 0),
-        ),
-    ],
-)
-def test_phases_and_ninjas_steps_are_followed(
-    sm90: Variant, lines: list[str], phase: str, steps: tuple[int, int]
-) -> None:
-    found = found_in(lines, sm90)
-    assert (found.phase, found.progress or (0, 0)) == (phase, steps)
-
-
-WRAPPED = [
-    "CMake Error at cmake/cmake_install.cmake:77 (file):",
-    "  file INSTALL cannot find",
-    '  "/build/source/cmake/Modules/FindCUDAToolkit.cmake": No such file or',
-    "  directory.",
-    "Call Stack (most recent call first):",
-    "  cmake_install.cmake:77 (include)",
-]
-OTHERS = [f"[{n}/100] x" for n in range(11, 42)] + ["x.cpp:1: warning: y"] * 300
-A, B = "sha256-" + "A" * 43 + "=", "sha256-" + "B" * 42 + "A="
-HASHES = [
-    "error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':",
-    f"         specified: {A}",
-    f"            got:    {B}",
-]
-GONE = "cannot build on 'ssh://thor': error: cannot connect to 'thor': no route"
-MACHINES = ["Failed to find a machine for remote build!"]
-NO_MACHINE = (
-    "error: a 'aarch64-linux' with features {} is required to build '/nix/store/x.drv', but"
-)
-NOT_THERE = "error: unable to download 'https://x': HTTP error 404"
-IMPORT = "ImportError: libcuda.so.1: cannot open shared object file"
-KERNEL = "[Sat Nov 21 10:00:00 2026] Out of memory: Killed process 4711 ({}) total-vm:91kB"
-UNKNOWN = "nvcc fatal   : Unsupported gpu architecture 'compute_50'"
-
-
-@pytest.mark.parametrize(
-    ("lines", "wanted"),
-    [
-        (WRAPPED, "find-cuda-toolkit"),
-        ([line.strip() for line in WRAPPED[1:]], ""),  # its parts alone are no message
-        # The failure of a step names the failure until ninja ends.
-        (["[10/100] x", "FAILED: a.o", KILLED, *OTHERS], "out-of-memory"),
-        (["[10/100] x", "FAILED: a.o", KILLED, *OTHERS, "[1/50] x", *["y"] * 300], ""),
-        (["[1/90] x", "FAILED: x", "nvcc error   : 'cicc' died due to signal 11 (x)"], ""),
-        *((["[1/90] x", KERNEL.format(n)], "") for n in ("chrome", "java")),
-        *((["[1/90] x", KERNEL.format(n)], "out-of-memory") for n in ("cc1plus", "cicc")),
-        (["Running phase: buildPhase", IMPORT], ""),
-        (["Running phase: pythonImportsCheckPhase", IMPORT], "import-check"),
-        ([UNKNOWN], "unsupported-architecture"),
-        ([*STEPS[:40], UNKNOWN], "unknown-architecture"),
-        # A match far above the end does not name the failure,
-        *(([early, *["compiling"] * 300, "x.cpp:3: error: boom"], "") for early in (
-            "fatal: unable to access 'https://x/': Could not resolve host: x",
-            KILLED,
-            "cc1plus: fatal error: No space left on device",
-            HASHES[0],
-        )),
-        # but one of Nix itself does, until another builder takes the build.
-        ([NOT_THERE, *["later"] * 300], "not-there"),
-        ([*HASHES, *["later"] * 100], "hash-mismatch"),
-        ([GONE, *MACHINES * 300, NO_MACHINE], "builder-unreachable"),
-        ([GONE, *MACHINES * 300, "Running phase: unpackPhase", *["compiling"] * 300], ""),
-        ([KILLED, "Running phase: buildPhase"], ""),
-    ],
-)  # fmt: skip
-def test_the_lines_that_name_a_failure(sm90: Variant, lines: list[str], wanted: str) -> None:
-    found = found_in(lines, sm90)
-    assert (found.rule, len(found.tail) <= TAIL) == (wanted, True)
-    # A message of CMake is shown as one line.
-    assert lines != WRAPPED or "(file): file INSTALL cannot find" in found.matches[0].text
-
-
-NO_HEADER = "/build/x.cpp:3:10: fatal error: fmt/format.h: No such file or directory"
-STEP = "FAILED: c10/x.cpp.o "
-
-
-@pytest.mark.parametrize(
-    ("lines", "headline"),
-    [
-        (["[1/90] x", STEP, "c++ -o x", NO_HEADER, "x.cpp:9:1: error: later"], NO_HEADER),
-        (["[1/90] x", STEP, "c++ -o x", "[2/90] x"], STEP.strip()),
-        (["[1/90] x", STEP, "  3 | error: quoted", "x:1: warning: error: z"], STEP.strip()),
-        (["[1/90] x", "x.cpp:1: error: of a test that goes on", "[2/90] x"], ""),
-        (["x.cpp:1: error: of configure", "Running phase: buildPhase"], ""),
-        (["[1/90] x", STEP, NO_HEADER, "[1/95] x"], ""),
-        (["a.o: undefined reference to `f'", "collect2: error: x"],
-         "a.o: undefined reference to `f'"),
-        (
-            ["CMake Error at a.cmake:73 (message):", "  The C++ compiler", "    is broken", "-- x"],
-            "CMake Error at a.cmake:73 (message): The C++ compiler is broken",
-        ),
-        (["torch.X: y", "ModuleNotFoundError: No module named 'yaml'"],
-         "ModuleNotFoundError: No module named 'yaml'"),
-        (["[1/90] x", STEP, 'x.cu(3): error: class "p" has no member "c"'],
-         'x.cu(3): error: class "p" has no member "c"'),
-    ],
-)  # fmt: skip
-def test_the_first_error_is_the_headline_if_no_rule_names_more(
-    sm90: Variant, lines: list[str], headline: str
-) -> None:
-    found = found_in(lines, sm90)
-    assert (found.headline.text if found.headline else "", found.rule) == (headline, "")
 
 
 OF_A_RECIPE = "cccl-headers hash-mismatch patch-failed cuda-off"
@@ -572,7 +527,7 @@ def test_what_is_no_log_is_refused(project: Project, monkeypatch: pytest.MonkeyP
 
 
 def test_logs_are_read_plain_and_from_gzip(tmp_path: Path, matrix: Matrix, gpu: Variant) -> None:
-    text = "".join(f"{line}\n" for line in build_of(gpu, OFF)).encode()
+    text = "".join(f"{line}\n" for line in [*BEGUN, OFF, *STEPS]).encode()
     log = tmp_path / "x.log"
     for content in (text, gzip.compress(text[:99]) + gzip.compress(text[99:])):
         log.write_bytes(content)
