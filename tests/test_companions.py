@@ -22,7 +22,7 @@ from built_files import (
 from conftest import ONE, PROJECT, WHOLE, Project, needs_nix
 from msgspec import structs
 from sample_fleet import LAST, Checkout, SampleFleet
-from test_publish import Hub, hub  # noqa: F401 - a fixture
+from test_publish import add_evidence, calls, hub, publish  # noqa: F401 - a fixture
 from world import World
 
 from build_pytorch.base import paths
@@ -378,9 +378,8 @@ def test_a_companion_is_published_after_its_pytorch_which_alone_is_in_its_closur
     assert reason in row.reason
 
 
-def add_results(hub: Hub) -> None:  # noqa: F811
+def add_results(world: World) -> None:
     """Results of the companion and its variant in the store, and their evidence."""
-    world = hub.world
     packages = matrix_reader.load(world.root).companions
     package = next(package for package in packages if package.id == ID)
     output = str((world.root / f"result-{TORCH_STEM}").resolve())
@@ -398,28 +397,28 @@ def add_results(hub: Hub) -> None:  # noqa: F811
         {"event": "tested", "by": "smoke", "outcome": "passed", "output": made},
     ):
         ledger.append(world.root, ledger.Event(**common, **fields))
-    hub.add_evidence("cpu-avx2")
+    add_evidence(world, "cpu-avx2")
 
 
 @needs_nix
-def test_variant_and_companion_are_published_torch_first(hub: Hub) -> None:  # noqa: F811
+def test_variant_and_companion_are_published_torch_first(hub: World) -> None:  # noqa: F811
     add_results(hub)
-    code, said = hub.publish(ID)
-    assert (code, hub.calls) == (1, [])
+    code, said = publish(hub, ID)
+    assert (code, calls(hub)) == (1, [])
     assert NOT_SENT in " ".join(said.split())
-    (hub.folder / f"broken-{TORCH_STEM}").touch()
-    code, said = hub.publish(f"cpu-avx2,{ID}")
-    assert (code, hub.calls) == (1, [f"publish {TORCH_STEM}"])
+    (hub.bin / f"broken-{TORCH_STEM}").touch()
+    code, said = publish(hub, f"cpu-avx2,{ID}")
+    assert (code, calls(hub)) == (1, [f"publish {TORCH_STEM}"])
     assert "1 failed, 1 refused" in said
-    (hub.folder / f"broken-{TORCH_STEM}").unlink()
-    code, said = hub.publish(f"{ID},cpu-avx2", "--org", "acme")
+    (hub.bin / f"broken-{TORCH_STEM}").unlink()
+    code, said = publish(hub, f"{ID},cpu-avx2", "--org", "acme")
     assert code == 0, said
-    assert hub.calls[1:] == [
+    assert calls(hub)[1:] == [
         f"publish -o acme {TORCH_STEM}",
         f"publish --dir companions -o acme {VISION_STEM}",
     ]
-    assert hub.world.ledger()[-1]["variant"] == ID
-    assert "2 already" in hub.publish(f"{ID},cpu-avx2", "--org", "acme")[1]
+    assert hub.ledger()[-1]["variant"] == ID
+    assert "2 already" in publish(hub, f"{ID},cpu-avx2", "--org", "acme")[1]
 
 
 # --- show and status ---

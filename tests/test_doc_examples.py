@@ -242,11 +242,7 @@ def with_sources(reader: Reader) -> None:
 
 def with_flox(reader: Reader) -> None:
     """A Flox that builds and publishes, logged in."""
-    (reader.world.folder / "logged_in").touch()
-    flox = FLOX
-    for name in ("calls", "logged_in", "broken"):
-        flox = flox.replace("{" + name + "}", str(reader.world.folder / name))
-    reader.world.program("flox", flox)
+    reader.world.program("flox", FLOX)
 
 
 def with_builds(reader: Reader) -> None:
