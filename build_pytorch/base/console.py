@@ -16,8 +16,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
-import msgspec
-
 from build_pytorch.base.paths import SCRIPT
 
 if TYPE_CHECKING:
@@ -166,6 +164,8 @@ def some(names: Sequence[str], most: int = 3) -> str:
 
 def print_json(document: object, stream: TextIO, indent: int | None = 2) -> None:
     """Print a document for programs: a struct, or what JSON can express."""
+    import msgspec  # 15 ms, and nothing else here needs a dependency
+
     text = json.dumps(msgspec.to_builtins(document), indent=indent)  # in ASCII
     write(stream, text.replace("\x7f", "\\u007f") + "\n")
 

@@ -7,6 +7,8 @@ import sys
 
 from invoke.context import Context
 
+from build_pytorch.base.console import Screen, print_json
+from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_FINDINGS, EXIT_OK
 from build_pytorch.tasks.command import command, load, number, project, words
 
 
@@ -27,8 +29,6 @@ def build(
     json: bool = False,
 ) -> int:
     """Build variants with Flox or Nix."""
-    from build_pytorch.base.console import Screen, print_json
-    from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_FINDINGS, EXIT_OK
     from build_pytorch.build import build_report
     from build_pytorch.build.backends import BuildSettings
     from build_pytorch.build.build_plan import make_plan

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
+from build_pytorch.base.console import Screen
+from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
@@ -28,8 +30,6 @@ def bump(
 ) -> int:
     """Move a release to another PyTorch, nixpkgs or CUDA."""
     from build_pytorch.base import paths
-    from build_pytorch.base.console import Screen
-    from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
     from build_pytorch.matrix import matrix_reader, matrix_text
     from build_pytorch.matrix.selection import only_release
     from build_pytorch.sources import fetchers, github
@@ -75,7 +75,6 @@ def bump(
 
 def _commit(matrix: Matrix, name: str, nightly: str | bool) -> NightlyCommit:
     """Return the commit that --nightly names. Raises BuildPytorchError for another release."""
-    from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.sources import github
 
     torch = matrix.releases[name].torch

@@ -23,6 +23,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import Task
 
 from build_pytorch.base import paths
+from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
     EXIT_FINDINGS,
@@ -269,7 +270,6 @@ def _give_up_stdout() -> None:
 
 
 def _complain(lines: Sequence[str], code: int) -> int:
-    from build_pytorch.base.console import Screen
 
     try:
         sys.stdout.flush()

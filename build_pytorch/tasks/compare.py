@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
+from build_pytorch.base.console import Screen, counted, print_json
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.tasks.command import command, exit_code_of, load, number, words
 
 if TYPE_CHECKING:
-    from build_pytorch.base.console import Screen
     from build_pytorch.compare.comparison import Comparison
 
 _COLOURS = {"faster": "green", "slower": "red", "too noisy": "yellow"}
@@ -38,8 +39,6 @@ def compare(
     from msgspec.structs import asdict
 
     from build_pytorch.base import files
-    from build_pytorch.base.console import Screen, print_json
-    from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.build.build_obstacles import usable_cpus
     from build_pytorch.compare import comparison
     from build_pytorch.results import evidence
@@ -69,8 +68,6 @@ def compare(
 
 def _show(screen: Screen, result: Comparison) -> None:
     """Print the builds, the machine, each setting and the outcome; the rest is in the report."""
-    from build_pytorch.base.console import counted
-
     for index, torch in enumerate((result.a, result.b)):
         imports = [it[index].get("import torch", 0) for it in result.settings[0].rounds]
         said = [f"PyTorch {torch.version}", f"libraries {torch.library_bytes / 1e6:.0f} MB"]

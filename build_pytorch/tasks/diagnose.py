@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
+from build_pytorch.base.console import Screen, counted, print_json, write
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
-    from build_pytorch.base.console import Screen
     from build_pytorch.build.log_reader import LogDiagnosis
     from build_pytorch.matrix.model import Matrix, Package
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 @command
 def diagnose(c: Context, log: str, variant: str = "", json: bool = False) -> None:
     """Name the failure in the log of a build."""
-    from build_pytorch.base.console import Screen, print_json
-    from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.build.log_file import diagnose_file
     from build_pytorch.results.package_state import chosen_package
 
@@ -44,7 +43,6 @@ def diagnose(c: Context, log: str, variant: str = "", json: bool = False) -> Non
 def log(c: Context, package: str) -> None:
     """Show the log of the last build of a package."""
     from build_pytorch.base import files
-    from build_pytorch.base.console import write
     from build_pytorch.results.package_state import chosen_package
 
     matrix = load()
@@ -55,7 +53,6 @@ def log(c: Context, package: str) -> None:
 
 def _last_log(matrix: Matrix, package: Package) -> str:
     """Return the path of the last log of a package. Raises BuildPytorchError if it is not here."""
-    from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.results.ledger import HOST
     from build_pytorch.results.package_state import package_states
 
@@ -73,8 +70,6 @@ def _last_log(matrix: Matrix, package: Package) -> str:
 
 def show(screen: Screen, name: str, diagnosis: LogDiagnosis) -> None:
     """Print a diagnosis for people."""
-    from build_pytorch.base.console import counted
-
     log = screen.paint(name, "bold")
     if not diagnosis.lines:
         screen.line(f"{log}: is empty, so it names no failure")

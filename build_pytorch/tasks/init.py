@@ -9,6 +9,8 @@ from pathlib import Path
 
 from invoke.context import Context
 
+from build_pytorch.base.console import Screen, some
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.tasks.command import command
 
 
@@ -16,8 +18,6 @@ from build_pytorch.tasks.command import command
 def init(c: Context, directory: str) -> None:
     """Begin a project with a matrix.toml of one variant."""
     from build_pytorch.base import file_plan, files, paths
-    from build_pytorch.base.console import Screen, some
-    from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.base.file_plan import Action, Change
 
     folder = Path(directory).absolute()

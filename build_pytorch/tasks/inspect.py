@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
 
+from build_pytorch.base.console import Screen, counted, print_json, visible, waiting
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.tasks.command import command, exit_code_of, load
 
 if TYPE_CHECKING:
-    from build_pytorch.base.console import Screen
     from build_pytorch.inspect.inspection import Inspection
     from build_pytorch.matrix.model import Package
     from build_pytorch.matrix.tables import GpuArchitecture
@@ -25,8 +26,6 @@ _LEAST_BYTES = 1_000_000
 @command
 def inspect(c: Context, packages: str, path: str = "", json: bool = False) -> int:
     """Inspect built files; no GPU needed."""
-    from build_pytorch.base.console import Screen, print_json, waiting
-    from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.inspect import inspection
     from build_pytorch.results.package_state import chosen_packages
 
@@ -52,7 +51,6 @@ def inspect(c: Context, packages: str, path: str = "", json: bool = False) -> in
 
 def _show(screen: Screen, package: Package, result: Inspection) -> None:
     """Print the result of one package."""
-    from build_pytorch.base.console import counted
     from build_pytorch.results import evidence
 
     def paint(word: str, width: int = 0) -> str:
@@ -81,7 +79,6 @@ def _show(screen: Screen, package: Package, result: Inspection) -> None:
 
 def _show_sizes(screen: Screen, figures: dict[str, Any], gpu: GpuArchitecture | None) -> None:
     """Print the sizes of libraries, by architecture, and of the largest packages of a closure."""
-    from build_pytorch.base.console import visible
     from build_pytorch.matrix.compatibility import sm_code
 
     whole = surplus = 0

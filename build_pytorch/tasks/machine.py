@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
+from build_pytorch.base.console import WIDTH, Screen, grouped, print_json, shortened
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
-    from build_pytorch.base.console import Screen
     from build_pytorch.hardware.choose import Choice
     from build_pytorch.hardware.saved_machines import Machine
 
@@ -35,7 +35,6 @@ def recommend(
     json: bool = False,
 ) -> int:
     """Say which PyTorch to install on a machine, or to build."""
-    from build_pytorch.base.console import Screen, print_json
     from build_pytorch.hardware.choose import Person, choose
     from build_pytorch.hardware.detect import described_machine, person_here
     from build_pytorch.results.package_state import package_states
@@ -66,8 +65,6 @@ def recommend(
 
 def print_machine(screen: Screen, machine: Machine) -> None:
     """Print GPUs, driver, CPU and platform in one line, and what could not be detected."""
-    from build_pytorch.base.console import grouped, shortened
-
     names = [it.name.removeprefix("NVIDIA ").removeprefix("GeForce ") for it in machine.gpus]
     kinds = grouped(zip(names, machine.gpus, strict=True))
     found = [f"{len(it)} x {name} ({it[0].capability})" for name, it in kinds.items()]
@@ -108,8 +105,6 @@ def print_choice(screen: Screen, choice: Choice, *, verbose: bool, doubts: str =
 
 def _print_command(screen: Screen, head: str, command: str, says: str) -> None:
     """Print a command to copy in one line, and why beside it or below."""
-    from build_pytorch.base.console import WIDTH
-
     is_short = len(head) + len(command) + len(says) + 3 <= WIDTH
     beside = f"   {says}" if is_short else ""
     screen.line(f"{screen.paint(head, 'green')}{command}{beside}")
@@ -167,7 +162,6 @@ def _print_manifest(screen: Screen, choice: Choice) -> int:
 @command(texts={"python": "the Python (default: of the active environment, else python3)"})
 def doctor(c: Context, python: str = "", machine: str = "", json: bool = False) -> int:
     """Judge the torch of a Python, and how to repair it."""
-    from build_pytorch.base.console import Screen, print_json, shortened
     from build_pytorch.hardware.choose import Person, choose
     from build_pytorch.hardware.detect import described_machine, person_here
     from build_pytorch.hardware.doctor import ask, diagnose

@@ -7,14 +7,14 @@ import sys
 
 from invoke.context import Context
 
+from build_pytorch.base.console import Screen, print_json
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.tasks.command import command, load
 
 
 @command(texts={"check": "exit 1 if something is newer or has ended (CI)"})
 def outdated(c: Context, check: bool = False, json: bool = False) -> int:
     """List newer versions of PyTorch and nixpkgs, and ended rules."""
-    from build_pytorch.base.console import Screen, print_json
-    from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
     from build_pytorch.matrix import rules
     from build_pytorch.matrix.available import stale_builds
     from build_pytorch.sources.github import upstream_versions

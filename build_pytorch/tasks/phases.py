@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
 
+from build_pytorch.base.console import Screen
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
@@ -65,8 +67,6 @@ def run(
     Returns the exit code. Raises BuildPytorchError for what stops a run altogether.
     """
     from build_pytorch.base import file_plan, paths
-    from build_pytorch.base.console import Screen
-    from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
     from build_pytorch.base.file_plan import Action
     from build_pytorch.generate.phase_plan import plan
     from build_pytorch.generate.text_plan import Tree

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
+from build_pytorch.base.console import Screen
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, ToolError
 from build_pytorch.tasks.command import command, project, words
 
 if TYPE_CHECKING:
-    from build_pytorch.base.console import Screen
     from build_pytorch.matrix.model import Matrix
 
 
@@ -32,8 +33,6 @@ def prefetch(
 ) -> int:
     """Fetch the hashes of all sources for matrix.toml."""
     from build_pytorch.base import file_plan, paths
-    from build_pytorch.base.console import Screen
-    from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
     from build_pytorch.matrix import matrix_reader, matrix_text
     from build_pytorch.sources import fetchers
     from build_pytorch.sources.pin_facts import is_known
@@ -73,7 +72,6 @@ def _with_contents(matrix: Matrix, text: str, key: str, screen: Screen) -> str:
 
     Raises ToolError if that is not known, and cannot be learned.
     """
-    from build_pytorch.base.errors import ToolError
     from build_pytorch.matrix.field_types import listed
     from build_pytorch.sources import pin_facts
 

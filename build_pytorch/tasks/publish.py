@@ -8,6 +8,8 @@ from typing import get_args
 
 from invoke.context import Context
 
+from build_pytorch.base.console import Screen, print_json
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.tasks.command import command, load
 
 _COLOURS = {"publish": "green", "published": "green", "refused": "red", "failed": "red"}
@@ -24,8 +26,6 @@ def publish(
     json: bool = False,
 ) -> int:
     """Publish built and tested variants with Flox."""
-    from build_pytorch.base.console import Screen, print_json
-    from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
     from build_pytorch.matrix.field_types import Platform
     from build_pytorch.publish import publication
     from build_pytorch.results.package_state import chosen_packages

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from invoke.context import Context
 
+from build_pytorch.base.console import Screen, print_json
 from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
-    from build_pytorch.base.console import Screen
     from build_pytorch.base.file_plan import Change
     from build_pytorch.matrix.model import Matrix, Package
     from build_pytorch.results.package_state import PackageState
@@ -26,7 +26,6 @@ _OF_STATE: Final = ("steps", "output", "missing_evidence", "events", "log")
 @command
 def show(c: Context, package: str, verbose: bool = False, json: bool = False) -> None:
     """Show everything about one variant; `known`: the GPUs, ISAs."""
-    from build_pytorch.base.console import Screen, print_json
     from build_pytorch.generate import recipes
     from build_pytorch.generate.phase_plan import plan_recipe
     from build_pytorch.generate.text_plan import Tree
@@ -106,7 +105,6 @@ def _results(state: PackageState, recipe: Change) -> Iterator[tuple[str, str]]:
 
 def _show_known(matrix: Matrix, screen: Screen, *, json: bool) -> None:
     """Print what every matrix knows, and which values matrix.toml replaces or adds."""
-    from build_pytorch.base.console import print_json
     from build_pytorch.matrix import defaults
     from build_pytorch.matrix.field_types import quoted
 

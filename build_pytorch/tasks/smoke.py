@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
+from build_pytorch.base.console import Screen, counted, print_json, waiting
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.tasks.command import command, exit_code_of, load, number, words
 
 if TYPE_CHECKING:
-    from build_pytorch.base.console import Screen
     from build_pytorch.matrix.model import Package
     from build_pytorch.smoke.judge import SmokeReport
     from build_pytorch.smoke.smoke_case import SmokeCase
@@ -32,8 +33,6 @@ def smoke(
     json: bool = False,
 ) -> int:
     """Test built variants by running PyTorch."""
-    from build_pytorch.base.console import Screen, counted, print_json, waiting
-    from build_pytorch.base.errors import BuildPytorchError
     from build_pytorch.results.package_state import chosen_packages
     from build_pytorch.smoke.smoke_case import SmokeSettings, smoke_test
     from build_pytorch.smoke.upstream import run_upstream

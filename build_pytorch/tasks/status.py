@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from invoke.context import Context
 
+from build_pytorch.base.console import Screen, counted, grouped, print_json, shortened, some
 from build_pytorch.tasks.command import command, load
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ _OF_STATE: Final = ("failure", "last", "steps", "output", "log")  #: keys of the
 @command
 def status(c: Context, packages: str = "", page: str = "", json: bool = False) -> None:
     """Show what failed, what runs, and what to do next."""
-    from build_pytorch.base.console import Screen, counted, grouped, print_json, shortened, some
     from build_pytorch.results import ledger
     from build_pytorch.results.package_state import chosen_states
 

@@ -7,6 +7,8 @@ import sys
 
 from invoke.context import Context
 
+from build_pytorch.base.console import Screen, print_json
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.tasks.command import command, load, words
 
 
@@ -23,8 +25,6 @@ def verify(
     json: bool = False,
 ) -> int:
     """Check recipes and docs; exit 1 on errors."""
-    from build_pytorch.base.console import Screen, print_json
-    from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
     from build_pytorch.matrix.selection import variants_of
     from build_pytorch.results.package_state import chosen_packages
     from build_pytorch.tasks.reference_pages import reference_pages
