@@ -134,7 +134,10 @@ def _published() -> dict[tuple[str, str], list[str]]:
         code = " ".join(it.code) + (f" PTX {' '.join(it.ptx)}" if it.ptx else "")
         version = f"{it.version or 'unknown'}{it.cuda and f' on {it.cuda}'}"
         who = f"{it.index or it.who}{' ?' if it.unconfirmed else ''}"
-        builds.append(((it.platform, code or "CPU"), f"{version} {who}"))
-    kinds = grouped(builds).items()
-    places = grouped(((platform, ", ".join(who)), code) for (platform, code), who in kinds).items()
+        builds.append(((it.platform, code or "CPU"), (version, who)))
+    kinds = {
+        kind: ", ".join(f"{version} {' '.join(who)}" for version, who in grouped(held).items())
+        for kind, held in grouped(builds).items()
+    }
+    places = grouped(((platform, who), code) for (platform, code), who in kinds.items()).items()
     return grouped(((" or ".join(codes), who), platform) for (platform, who), codes in places)
