@@ -3,13 +3,12 @@
 import signal
 
 from build_pytorch.tasks.build import build
-from build_pytorch.tasks.bump import bump
+from build_pytorch.tasks.bump import bump, outdated
 from build_pytorch.tasks.compare import compare
 from build_pytorch.tasks.diagnose import diagnose, log
 from build_pytorch.tasks.init import init
 from build_pytorch.tasks.inspect import inspect
 from build_pytorch.tasks.machine import doctor, recommend
-from build_pytorch.tasks.outdated import outdated
 from build_pytorch.tasks.phases import all_, phase1, phase2, phase3, phase4, phase5
 from build_pytorch.tasks.prefetch import prefetch
 from build_pytorch.tasks.publish import publish

@@ -29,8 +29,8 @@ from world import Site, prepared_project
 
 from build_pytorch.base.console import Screen
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.nix import derivations, evaluation
-from build_pytorch.tasks.reference_pages import reference_pages
+from build_pytorch.nix import evaluation, store
+from build_pytorch.tasks.phases import reference_pages
 from build_pytorch.verify import check, reports, verification
 from build_pytorch.verify.verification import VerificationResult
 
@@ -435,7 +435,7 @@ def test_an_undefined_name_in_an_import_fails_its_own_recipe_only(pinned: Projec
     """Recipes share imports of nixpkgs; a broken one does not stop the evaluation of the others."""
     variants = [v for v in matrix_reader.load(pinned.root).variants if v.gpu is None]
     pinned.edit(CPU_RECIPE, '    system = "x86_64-linux";', "    system = nosuch;")
-    found, failures = derivations.evaluate(pinned.root, variants)
+    found, failures = store.evaluated_derivations(pinned.root, variants)
     assert list(failures) == [Path(CPU_RECIPE).stem]
     assert "undefined variable 'nosuch'" in failures[Path(CPU_RECIPE).stem]
     assert len(found) == len(variants) - 1

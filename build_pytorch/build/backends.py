@@ -15,8 +15,7 @@ from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.tables import environment_of
 from build_pytorch.nix import store
-from build_pytorch.nix.derivations import Derivation
-from build_pytorch.nix.store import NixSettings, valid_paths
+from build_pytorch.nix.store import Derivation, NixSettings, valid_paths
 from build_pytorch.results import artefacts
 
 FLOX: Final = "flox"

@@ -20,10 +20,9 @@ from build_pytorch.build.backends import (
 from build_pytorch.build.usual_times import UsualTime, group_of, usual_times
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE
-from build_pytorch.nix import derivations, store
-from build_pytorch.nix.derivations import Derivation
+from build_pytorch.nix import store
 from build_pytorch.nix.evaluation import UnreachablePinError
-from build_pytorch.nix.store import MissingPaths
+from build_pytorch.nix.store import Derivation
 from build_pytorch.results import ledger
 from build_pytorch.results.package_state import PackageState, package_states
 
@@ -94,7 +93,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     notes: list[str] = []
     try:
         if not obstacles and process.which(store.NIX_INSTANTIATE):
-            found, failures = derivations.evaluate(settings.root, rest)
+            found, failures = store.evaluated_derivations(settings.root, rest)
             reasons = grouped((why, name) for name, why in failures.items())
             obstacles += [f"{some(names)}: {why}" for why, names in reasons.items()]
     except UnreachablePinError as error:
@@ -125,7 +124,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         if here and not settings.force:
             obstacles += build_obstacles.too_small(limits, min(jobs, len(here)), cores)
     paths = [step.derivation.drv_path for step in builds if step.derivation]
-    work = store.missing_paths(paths) if settings.dry_run and paths else None
+    work = store.missing_paths(paths) if settings.dry_run and paths else []
     estimates = estimated_seconds(here, cores, work)
     return BuildPlan(
         steps=tuple(steps.values()),
@@ -141,16 +140,16 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
 
 
 def estimated_seconds(
-    steps: Sequence[Step], cores: int, work: MissingPaths | None = None
+    steps: Sequence[Step], cores: int, work: Sequence[str] = ()
 ) -> dict[str, float]:
     """Return the estimates of matrix.toml for variants, by name of the step.
 
     The first variant of a GPU architecture compiles MAGMA and NCCL for it, which no cache has.
-    `work`: what Nix says that it builds, if it was asked.
+    `work`: what Nix says that it builds and fetches, if it was asked.
     """
     seconds: dict[str, float] = {}
     with_libraries: set[tuple[str, str]] = set()
-    most = sum("-magma-" in path for path in work.built) if work else len(steps)
+    most = len(_magma(work)) if work else len(steps)
     for step in (step for step in steps if step.is_variant):
         variant, hours = step.package.variant, step.package.variant.build.core_hours
         key = (variant.release_name, variant.gpu_key or "")
@@ -160,6 +159,11 @@ def estimated_seconds(
             hours += variant.build.magma_core_hours
         seconds[step.name] = 3600 * hours / cores
     return seconds
+
+
+def _magma(work: Sequence[str]) -> list[str]:
+    """Return the derivations of MAGMA among those that Nix would build."""
+    return [path for path in work if "-magma-" in path and path.endswith(".drv")]
 
 
 def _compiles_libraries(step: Step) -> bool:
@@ -173,7 +177,7 @@ def _is_built(state: PackageState) -> bool:
 
     Files of a local checkout change without a trace in the recipe: Nix decides then.
     """
-    return bool(state.output) and not derivations.local_checkout(state.package.variant)
+    return bool(state.output) and not store.local_checkout(state.package.variant)
 
 
 def reason_to_skip(
@@ -187,7 +191,7 @@ def reason_to_skip(
         return ""
     if package.impossible:
         return f"impossible-host: {package.impossible}"
-    checkout, twin = derivations.local_checkout(package.variant), package.variant.same_build_as
+    checkout, twin = store.local_checkout(package.variant), package.variant.same_build_as
     if twin and twin.id in covered and not checkout:
         return f"the same build as {twin.id}, unless {CUDA_PACKAGES_VARIABLE} names others"
     if package.alias_of in asked:
@@ -213,7 +217,7 @@ def decide(  # noqa: PLR0913 - all that decides
     why it is not built, whatever is known of it.
     """
     package, settings = state.package, backend.settings
-    checkout = derivations.local_checkout(package.variant)
+    checkout = store.local_checkout(package.variant)
     if _is_built(state):
         return BuildAction.CURRENT, "the store has the current recipe's result"
     if skip:
@@ -240,9 +244,7 @@ def decide(  # noqa: PLR0913 - all that decides
     return BuildAction.REMOTE if unable else BuildAction.BUILD, reason
 
 
-def _notes(
-    steps: Sequence[Step], backend: BuildBackend, work: MissingPaths | None
-) -> Iterator[str]:
+def _notes(steps: Sequence[Step], backend: BuildBackend, work: Sequence[str]) -> Iterator[str]:
     """Yield what a user should know before builds begin. `work`: what Nix would do."""
     if ids := [step.package.id for step in steps if step.action is BuildAction.FAILED]:
         number = f"{counted(len(ids), 'package')} failed, and the recipe is the same"
@@ -250,7 +252,7 @@ def _notes(
     builds = [step for step in steps if step.is_build]
     yield from build_obstacles.cache_notes(builds, backend.host)
     if work:
-        yield f"Nix builds {counted(len(work.built), 'derivation')} and fetches {work.fetched}"
-    is_magma = any("-magma-" in path for path in work.built) if work else True
-    if is_magma and any(map(_compiles_libraries, builds)):
+        built = sum(path.endswith(".drv") for path in work)
+        yield f"Nix builds {counted(built, 'derivation')} and fetches {len(work) - built}"
+    if (not work or _magma(work)) and any(map(_compiles_libraries, builds)):
         yield "MAGMA and NCCL are compiled before PyTorch, once for each GPU architecture"

@@ -133,7 +133,7 @@ def _published() -> dict[tuple[str, str], list[str]]:
     for it in sorted(newest.values(), key=lambda it: order(it.version), reverse=True):
         code = " ".join(it.code) + (f" PTX {' '.join(it.ptx)}" if it.ptx else "")
         version = f"{it.version or 'unknown'}{it.cuda and f' on {it.cuda}'}"
-        who = f"{it.index or it.who}{' ?' if it.unconfirmed else ''}"
+        who = f"{it.index or it.who}{'?' if it.unconfirmed else ''}"
         builds.append(((it.platform, code or "CPU"), (version, who)))
     kinds = {
         kind: ", ".join(f"{version} {' '.join(who)}" for version, who in grouped(held).items())

@@ -1,4 +1,4 @@
-"""Nix commands other than evaluation: argument lists, and queries of the store."""
+"""Derivations of recipes, queries of the store, and the command lines of Nix."""
 
 from __future__ import annotations
 
@@ -11,15 +11,74 @@ from typing import Any, Final
 
 import msgspec
 
-from build_pytorch.base import process
+from build_pytorch.base import files, process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.nix.evaluation import message_of
+from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.matrix.tables import CUDA_PACKAGES_VARIABLE
+from build_pytorch.nix import evaluation, quoting
+from build_pytorch.nix.evaluation import Recipe, message_of
+
+_DERIVATIONS: Final = Path(__file__).resolve().with_name("derivations.nix")
 
 # Programs of Nix, for `process.which`.
 NIX: Final = "nix"
 NIX_BUILD: Final = "nix-build"
 NIX_INSTANTIATE: Final = "nix-instantiate"
 NIX_STORE: Final = "nix-store"
+
+
+class Derivation(msgspec.Struct, frozen=True, rename="camel"):
+    """What Nix would build for a recipe."""
+
+    drv_path: str
+    outputs: dict[str, str]
+    system: str
+
+    @property
+    def output(self) -> str:
+        """Return the store path that a result link points to."""
+        return self.outputs["out"] if "out" in self.outputs else next(iter(self.outputs.values()))
+
+
+def evaluated_derivations(
+    root: Path, packages: Sequence[Package]
+) -> tuple[dict[str, Derivation], dict[str, str]]:
+    """Return the derivations of packages by attribute, and the errors of those without one.
+
+    One Nix process evaluates all recipes without an error. Raises ToolError if Nix is missing or
+    nixpkgs cannot be downloaded.
+    """
+    if not packages:
+        return {}, {}
+    top = root.resolve()
+    recipes = [
+        Recipe(
+            package.path,
+            f"{top}/{package.path}",
+            files.read_below(root, package.path).decode(errors="replace"),
+            variant="" if package.variant is package else f"{top}/{package.variant.path}",
+        )
+        for package in packages
+    ]
+    facts = f"facts = import (/. + {quoting.literal(str(_DERIVATIONS))});"
+    results = evaluation.evaluate(recipes, facts, "evaluating recipes")
+    found: dict[str, Derivation] = {}
+    failures: dict[str, str] = {}
+    for package in packages:
+        result = results.get(package.path)
+        if result and result.facts:
+            found[package.attribute] = msgspec.convert(result.facts, Derivation)
+        elif result:
+            failed = results[result.needs] if result.needs else result
+            failures[package.attribute] = failed.error
+    return found, failures
+
+
+def local_checkout(variant: Variant) -> str:
+    """Return the checkout that a build of the variant reads now; empty for none."""
+    packages = variant.packages_from
+    is_read = packages is not None and not packages.folder
+    return os.environ.get(CUDA_PACKAGES_VARIABLE, "") if is_read else ""
 
 
 def folder() -> Path:
@@ -85,21 +144,14 @@ def sizes(paths: Sequence[str]) -> list[int]:
     return list(map(int, process.output_of([NIX_STORE, "--query", "--size", *paths]).split()))
 
 
-class MissingPaths(msgspec.Struct, frozen=True):
-    """What Nix would do: the derivations that it builds, and how many paths it fetches."""
+def missing_paths(derivations: Sequence[str]) -> list[str]:
+    """Return the derivations that Nix would build for some and the paths that it would fetch.
 
-    built: tuple[str, ...]
-    fetched: int
-
-
-def missing_paths(derivations: Sequence[str]) -> MissingPaths | None:
-    """Return what Nix would build and fetch for derivations, or None if it does not say."""
-    argv = [NIX_STORE, "--realise", "--dry-run", *derivations]
-    answer = process.run(argv)
-    lines = [line.strip() for line in answer.stderr.splitlines()]
-    paths = [line for line in lines if line.startswith(f"{folder()}/")]
-    built = tuple(path for path in paths if path.endswith(".drv"))
-    return None if answer.code else MissingPaths(built, len(paths) - len(built))
+    Empty if it does not say.
+    """
+    answer = process.run([NIX_STORE, "--realise", "--dry-run", *derivations])
+    lines = [] if answer.code else map(str.strip, answer.stderr.splitlines())
+    return [line for line in lines if line.startswith(f"{folder()}/")]
 
 
 def build_argv(recipe: str, link: str, cores: int) -> list[str]:

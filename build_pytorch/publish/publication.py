@@ -17,7 +17,7 @@ from build_pytorch.base import process
 from build_pytorch.inspect.target import check_torch
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.tables import CUDA_PACKAGES_VARIABLE, environment_of
-from build_pytorch.nix import derivations, store
+from build_pytorch.nix import store
 from build_pytorch.results import ledger
 from build_pytorch.results.package_state import Mark, PackageState, package_states
 
@@ -55,7 +55,7 @@ def decide(
         reason = f"no record of the recipe it was built from; {build}"
     elif not state.output:
         reason = f"not built for this recipe; {build}"
-    elif checkout := derivations.local_checkout(variant):
+    elif checkout := store.local_checkout(variant):
         fix = f"unset {CUDA_PACKAGES_VARIABLE} and {build}"
         reason = f"its CUDA packages come from {checkout}, which nobody else has; {fix}"
     elif package.platform not in {store.this_system(), how.system}:

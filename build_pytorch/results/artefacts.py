@@ -14,7 +14,7 @@ from build_pytorch.base import digest, files, process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.tables import environment_of
-from build_pytorch.nix import derivations, store
+from build_pytorch.nix import store
 from build_pytorch.nix.quoting import without_comments
 
 _NIX_FILE: Final = re.compile(r"(?<![\w./])\.{1,2}/[\w./+-]*\.nix\b")
@@ -41,7 +41,7 @@ def recipe_digest(root: Path, package: Package) -> str:
         texts = [files.read_below(root, name, files.LARGEST_TEXT) for name in names]
     except OSError:
         return ""
-    if checkout := derivations.local_checkout(package.variant):
+    if checkout := store.local_checkout(package.variant):
         texts.append(os.fsencode(checkout))
     return digest.of_bytes(b"\0".join(texts))
 

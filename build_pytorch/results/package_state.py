@@ -77,11 +77,8 @@ class PackageState(Struct, frozen=True, kw_only=True):
     def steps(self) -> dict[str, Mark]:
         """The table of the six steps: how far the package is."""
         steps = {"recipe": Mark.YES if self.digest else Mark.NO, "built": self.built}
-        for name, kind in {
-            "inspected": "inspect",
-            "tested": "smoke",
-            "compared": "compare",
-        }.items():
+        kinds = {"inspected": "inspect", "tested": "smoke", "compared": "compare"}
+        for name, kind in kinds.items():
             steps[name] = Mark(test.outcome or "") if (test := self.test(kind)) else Mark.NO
         steps["published"] = Mark.YES if self.publication else Mark.NO
         if self.publication and self.publication.without_evidence:

@@ -12,7 +12,7 @@ from invoke.context import Context
 
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
-from build_pytorch.tasks.command import command, load
+from build_pytorch.tasks.command import TASKS, command, load
 
 if TYPE_CHECKING:
     from build_pytorch.base.file_plan import Change
@@ -72,7 +72,6 @@ def run(
     from build_pytorch.generate.text_plan import Tree
     from build_pytorch.matrix import matrix_text
     from build_pytorch.matrix.model import Phase
-    from build_pytorch.tasks.reference_pages import reference_pages
     from build_pytorch.verify import reports, verification
 
     old, matrix = moved or (load(),) * 2
@@ -124,3 +123,23 @@ def _verified(matrix: Matrix, changes: Sequence[Change]) -> VerificationResult:
     with tempfile.TemporaryDirectory() as folder:
         files.write_all(Path(folder), contents)
         return verification.verify(matrix, Path(folder), only=only)
+
+
+def reference_pages() -> dict[str, str]:
+    """Return the text of each reference page by its path below the root."""
+    from build_pytorch.base import paths
+    from build_pytorch.generate.recipes import render_file
+    from build_pytorch.verify import check
+
+    commands = []
+    for _, task in sorted(TASKS.items()):
+        arguments = task.get_arguments(ignore_unknown_help=True)
+        names = [task.name, *(it.names[0].upper() for it in arguments if it.positional)]
+        options = [f"--{it.names[0]}" for it in arguments if not it.positional]
+        summary = " ".join((task.__doc__ or "").partition("\n\n")[0].split())
+        commands.append({"usage": " ".join(names), "summary": summary, "options": options})
+    page = render_file(paths.SHIPPED, "docs/commands.md.j2", commands=commands)
+    return {
+        "docs/reference/checks.md": check.reference_page(),
+        "docs/reference/commands.md": page,
+    }

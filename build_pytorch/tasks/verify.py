@@ -27,7 +27,7 @@ def verify(
     """Check recipes and docs; exit 1 on errors."""
     from build_pytorch.matrix.selection import variants_of
     from build_pytorch.results.package_state import chosen_packages
-    from build_pytorch.tasks.reference_pages import reference_pages
+    from build_pytorch.tasks.phases import reference_pages
     from build_pytorch.verify import rebuilds, reports, verification
 
     screen = Screen(sys.stdout)
