@@ -152,6 +152,12 @@ class Project:
     def invoke(self, *argv: str) -> subprocess.CompletedProcess[str]:
         return self.run("invoke", *argv)
 
+    def succeeds(self, *argv: str) -> str:
+        """Run invoke, which must succeed, and return what it printed."""
+        done = self.invoke(*argv)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def invoke_process(self, *argv: str) -> subprocess.CompletedProcess[str]:
         """Run invoke in a process of its own: for what a process or the copied program decides."""
         return self.run_process("invoke", *argv)
@@ -253,8 +259,7 @@ def _pristine(*, is_whole: bool = False) -> Path:
         (root / "matrix.toml").write_text(ONE)
         shutil.rmtree(root / "releases")
         for phase in ("phase1", "phase5"):
-            done = Project(root).invoke(phase)
-            assert done.returncode == 0, done.stdout + done.stderr
+            Project(root).succeeds(phase)
         shutil.rmtree(root / ".build-pytorch", ignore_errors=True)
     return root
 

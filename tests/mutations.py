@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from conftest import PROJECT
+
 GPU = "cuda13_0-sm120-avx512"
 CPU = "cpu-avx512"
 ARM = "cuda13_0-sm110-armv9"
@@ -124,41 +126,24 @@ checked = "2026-11-21"
 
 
 OVERLAY_MAGMA = r"      # Overlay 2.*?\n      \}\)\n\n"
+MAGMA_FLAGS = r"(?s) *# For this architecture.*?size\"; \};\n"
 OVERLAY_TORCH = r"      # Overlay 3.*?\n      \}\)\n"
 STUB = r"    # PyTorch installs this file.*?\n    CMAKE\n"
 NIXPKGS_PATCH = r'builtins\.replaceStrings [^\n]*?or ""\) \+ '
 BROKEN = r"broken = lib\.any.*?\)\);"
 OVERRIDE = r"\(nixpkgs_pinned\.python3Packages\.torch\.override \{.*?\}\)\.overrideAttrs"
 
-MAGMA_PATCH = """    overlays = [
-      (final: prev: {
-        magma = prev.magma.overrideAttrs (oldAttrs: {
-          patches = (oldAttrs.patches or []) ++ [
-            (final.fetchpatch {
-              name = "cuda-13.0-clockrate-fix.patch";
-              url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
-              hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
-            })
-          ];
-        });
-      })"""
-TORCH_OVERLAY = """    overlays = [
-      (final: prev: {
-        python3Packages = prev.python3Packages.override {
-          overrides = pfinal: pprev: {
-            torch = pprev.torch.overrideAttrs (oldAttrs: {
-              version = "2.10.0";
-              src = prev.fetchFromGitHub {
-                owner = "pytorch";
-                repo = "pytorch";
-                rev = "v2.10.0";
-                hash = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=";
-                fetchSubmodules = true;
-              };
-            });
-          };
-        };
-      })"""
+RECIPE = (PROJECT / f".flox/pkgs/pytorch-python313-{GPU}.nix").read_text()
+
+
+def with_overlay(pattern: str, without: str) -> Callable[[str], str]:
+    """Add an overlay of `GPU`, without a part of it."""
+    found = re.search(pattern, RECIPE, re.DOTALL)
+    assert found, pattern
+    kept, number = re.subn(without, "", found[0])
+    assert number == 1, without
+    return swap("    overlays = [", f"    overlays = [\n{kept}")
+
 
 MUTATIONS = (
     # --- overlays and nixpkgs ---
@@ -414,8 +399,8 @@ MUTATIONS = (
     Mutation("a CMake flag of a rule missing", "l1/sm90-avx", gone("-DC_AVX512_FOUND=FALSE")),
     Mutation("a CMake flag on another ISA", "l1/sm90-avx2", swap('"-DCUDA_VERSION=12.8"', '"-DCUDA_VERSION=12.8"\n    "-DC_AVX512_FOUND=FALSE"')),
     Mutation("a switch taken back later on", "l1/sm61-avx", swap('    echo "PyTorch', '    unset USE_CUDNN\n    echo "PyTorch')),
-    Mutation("the MAGMA patch kept with a pin that has it", "l16/sm120-avx2", swap("    overlays = [", MAGMA_PATCH)),
-    Mutation("the MAGMA patch on a CUDA that needs none", "l13/sm120-avx2", swap("    overlays = [", MAGMA_PATCH)),
+    Mutation("the MAGMA patch kept with a pin that has it", "l16/sm120-avx2", with_overlay(OVERLAY_MAGMA, MAGMA_FLAGS)),
+    Mutation("the MAGMA patch on a CUDA that needs none", "l13/sm120-avx2", with_overlay(OVERLAY_MAGMA, MAGMA_FLAGS)),
     Mutation("the CCCL headers missing with the torch of the pin", "l10/sm120-avx2", gone("ln -sfn")),
     Mutation("the stub missing on CUDA 12", "l13/sm120-avx2", cut(r"    cat > cmake.*?CMAKE\n")),
     Mutation("the condition for sm_103a missing", "l9/sm103-avx2", cut(r"    sed -i .*?\n")),
@@ -426,7 +411,7 @@ MUTATIONS = (
     Mutation("patches cleared with the torch of the pin", "l8/sm120-avx2", wrap_attrs("patches = [];")),
     Mutation("another version with the torch of the pin", "l8/sm120-avx2", wrap_attrs('version = "2.10.0";')),
     Mutation("the build version with the torch of the pin", "l8/cpu-avx2", in_hook("export PYTORCH_BUILD_VERSION=2.10.0")),
-    Mutation("an overlay of torch in a line without one", "l8/sm120-avx2", swap("    overlays = [", TORCH_OVERLAY)),
+    Mutation("an overlay of torch in a line without one", "l8/sm120-avx2", with_overlay(OVERLAY_TORCH, r" *patches = \[\];\n")),
     Mutation("two lines mixed: the pin of another line", "l8/sm120-avx2", swap("0182a361324364ae3f436a63005877674cf45efb", "46336d4d6980ae6f136b45c8507b17787eb186a0")),
     Mutation("two lines mixed: the CUDA of another line", "l9/sm120-avx2", swap("cudaPackages_12_9", "cudaPackages_12_8")),
     Mutation("two lines mixed: the tarball hash of another pin", "l4/sm120-avx2", swap('.tar.gz";', '.tar.gz";\n    sha256 = "sha256-0NBlEBKkN3lufyvFegY4TYv5mCNHbi5OmBDrzihbBMQ=";')),

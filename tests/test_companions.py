@@ -154,20 +154,6 @@ def test_a_companion_of_another_pytorch_is_found(
 # --- recipes ---
 
 
-def test_the_recipe_of_a_companion_is_a_stub_of_values() -> None:
-    for package in ALL_RELEASES.companions:
-        text = (PROJECT / package.path).read_text()
-        assert len(text.splitlines()) <= 15
-        recipe, imported, function, variant = artefacts.recipe_files(PROJECT, package)
-        assert (recipe, function, variant) == (
-            package.path,
-            paths.COMPANION_FUNCTION,
-            package.variant.path,
-        )
-        assert imported.startswith(f"{paths.NIXPKGS_IMPORTS}/{package.release_name}-")
-        assert (PROJECT / imported).exists()
-
-
 @needs_nix
 def test_flox_builds_the_derivation_that_is_evaluated_with_a_shared_nixpkgs() -> None:
     """A single recipe shares its import of nixpkgs with no other one."""
@@ -301,10 +287,9 @@ def test_a_folder_is_inspected_if_it_has_the_library(project: Project, tmp_path:
         inspection.folder_target(package_of(ID), tmp_path)
     compile_library(tmp_path, name="_C.so")
     (tmp_path / "version.py").write_text("__version__ = '0.25.0'\n")
-    done = project.invoke("inspect", ID, "--path", str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{ID}  passed" in done.stdout
-    assert "  passed   libraries\n" in done.stdout
+    said = project.succeeds("inspect", ID, "--path", str(tmp_path))
+    assert f"{ID}  passed" in said
+    assert "  passed   libraries\n" in said
 
 
 RIGHT = "python3.13-pytorch210-python313-cuda13_0-sm120-avx2-2.10.0"
@@ -336,13 +321,13 @@ def test_the_closure_of_a_companion_holds_the_pytorch_of_its_variant_only(
 TORCH_STEM, VISION_STEM = (f"{name}-python313-cpu-avx2" for name in ("pytorch", "torchvision"))
 
 
-def test_the_digest_of_a_companion_covers_the_recipe_of_its_variant(project: Project) -> None:
+def test_the_digest_of_a_companion_covers_its_imports_and_its_variant(project: Project) -> None:
     package = package_of(ID)
     before = artefacts.recipe_digest(project.root, package)
-    for path in (package.path, package.variant.path):
-        name = f"# {Path(path).stem}\n"
-        with project.edited(path, name, f"{name}# changed\n"):
-            assert artefacts.recipe_digest(project.root, package) != before
+    imported = "nix/nixpkgs/cuda13_0-cpu-only-x86_64-linux.nix"
+    for path in (package.path, imported, paths.COMPANION_FUNCTION, package.variant.path):
+        with project.edited(path, "\n", "\n# changed\n"):
+            assert artefacts.recipe_digest(project.root, package) != before, path
     assert artefacts.recipe_digest(project.root, package) == before
     assert artefacts.recipe_digest(project.root, package.variant) != before
 
@@ -425,9 +410,7 @@ def test_variant_and_companion_are_published_torch_first(hub: World) -> None:  #
 
 
 def test_a_companion_is_shown_by_its_id_which_its_variant_names(still: Project) -> None:
-    done = still.invoke("show", ID, "--json")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    document = json.loads(still.succeeds("show", ID, "--json"))
     assert (document["id"], document["package"]) == (ID, VISION_STEM)
     assert (document["version"], document["torch"]) == ("0.25.0", "cpu-avx2")
     path = f"companions/.flox/pkgs/{VISION_STEM}.nix"

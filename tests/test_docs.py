@@ -22,23 +22,9 @@ from build_pytorch.matrix.model import Matrix
 NOTES = "docs/explanation/build-notes-2.10-cuda13.md"
 
 
-def test_text_outside_the_markers_is_never_touched(project: Project) -> None:
-    page = project.root / "README.md"
-    before = page.read_text()
-    ours = before.replace("## Documentation", "## Our pages  \n\n<!-- mine -->")
-    page.write_text(ours)
-    project.edit("matrix.toml", 'title = "GPU x86"', 'title = "GPUs"')
-    assert project.invoke("phase5").returncode == 0
-    after = page.read_text()
-    assert "Python 3.13: 36 GPUs, " in after
-    assert re.sub(r"(?s)<!-- begin.*?<!-- end", "", after) == re.sub(
-        r"(?s)<!-- begin.*?<!-- end", "", ours
-    )
-
-
 def test_new_markers_are_filled_and_half_a_pair_is_refused(project: Project) -> None:
     readme = project.root / "README.md"
-    wanted = readme.read_text()
+    wanted = readme.read_text().replace("## Documentation", "## Our pages  \n\n<!-- mine -->")
     empty = r"(?s)(<!-- begin generated: [^\n]*\n).*?(\n<!-- end)"
     readme.write_text(re.sub(empty, r"\1\2", wanted))
     assert "44 variants" not in readme.read_text()

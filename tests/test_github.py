@@ -165,9 +165,8 @@ def test_outdated_lists_what_is_newer(github: Path, whole: Project) -> None:
         f"nightly  nightly {TORCH.rev}: {nightly} (2026-06-30) is newer",
     ):
         assert line in done.stdout.splitlines()
-    done = whole.invoke("outdated", "--json")
-    assert done.returncode == 0
-    rows = [row for row in json.loads(done.stdout)["versions"] if row["release"] == "cuda13_0"]
+    rows = json.loads(whole.succeeds("outdated", "--json"))["versions"]
+    rows = [row for row in rows if row["release"] == "cuda13_0"]
     assert [row["name"] for row in rows if row["newest"] != row["ours"]] == ["torch", "nixpkgs"]
 
 
@@ -178,10 +177,9 @@ def test_outdated_lists_what_is_the_newest_and_rules_that_have_ended(
     matrix = project.root / "matrix.toml"
     newest = git(github / "NixOS/nixpkgs", "rev-parse", "HEAD")
     matrix.write_text(written_out(ONE).replace(PIN, newest))
-    done = project.invoke("outdated", "--check")
-    assert done.returncode == 0, done.stderr
-    assert "cuda13_0  torch 2.10.0: is the newest" in done.stdout
-    assert f"cuda13_0  nixpkgs {newest}: is the newest" in done.stdout
+    said = project.succeeds("outdated", "--check")
+    assert "cuda13_0  torch 2.10.0: is the newest" in said
+    assert f"cuda13_0  nixpkgs {newest}: is the newest" in said
     matrix.write_text(
         matrix.read_text().replace('until.pin_has = ["cccl-headers"]', 'until.cuda = ">=13.0"')
     )

@@ -14,7 +14,6 @@ from one_release import written_out
 from test_mutations import Checkout
 
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify import hooks, recipe_facts, verification
 from build_pytorch.verify.check import Context
 from build_pytorch.verify.hooks import Facts, HookRun
@@ -76,22 +75,6 @@ def test_hooks_that_end_early_or_never_are_incomplete_and_the_other_runs_are_not
 
 
 # --- the matrix ---
-
-
-@needs_nix
-def test_a_value_of_another_variant_is_not_hidden_by_sharing(
-    matrix: Matrix, tmp_path: Path
-) -> None:
-    """Each of two recipes has the other's flags: the same text but for the values."""
-    pair = [v for v in matrix.variants if v.id in {"cpu-avx512", "cpu-avx512vnni"}]
-    shutil.copytree(PROJECT / ".flox", tmp_path / ".flox")
-    for variant, other in zip(pair, reversed(pair), strict=True):
-        path, flags = tmp_path / variant.path, " ".join(other.cpu.flags)
-        own = '${lib.concatStringsSep " " cpuFlags} $CXXFLAGS'
-        path.write_text(path.read_text().replace(own, f"{flags} $CXXFLAGS"))
-    only = ["hook-environment"]
-    found = verification.verify(matrix, tmp_path, variants=pair, only=only).findings
-    assert {finding.path for finding in found} == {variant.path for variant in pair}
 
 
 JOBS = "max_jobs = 32"

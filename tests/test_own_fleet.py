@@ -19,7 +19,6 @@ from world import Site, model
 
 from build_pytorch.generate import phase_plan
 from build_pytorch.generate.text_plan import Tree
-from build_pytorch.hardware.own_builds import group_lines
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Phase
 from build_pytorch.tasks.command import TASKS
@@ -58,11 +57,6 @@ class Installed:
         done = self.run(*words, cwd=cwd)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
-
-    def begins(self) -> None:
-        """Make a project with one variant, and generate everything."""
-        self.succeeds("init", ".")
-        self.succeeds("all")
 
     def files(self) -> dict[str, str]:
         """The text of each file by its path, without what a run remembers."""
@@ -111,9 +105,8 @@ def test_init_refuses_a_project_and_keeps_a_gitignore(project: Project, tmp_path
     new.mkdir(parents=True)
     (new / ".gitignore").write_text("/ours\n")
     (new / "matrix.toml").touch()
-    done = project.invoke("init", str(new))
-    assert done.returncode == 0, done.stderr
-    assert "kept        .gitignore   exists; it stays as it is" in done.stdout
+    said = project.succeeds("init", str(new))
+    assert "kept        .gitignore   exists; it stays as it is" in said
     assert (new / ".gitignore").read_text() == "/ours\n"
     assert [v.id for v in matrix_reader.load(new).variants] == ["sm120-avx2"]
     before = {path: path.read_bytes() for path in new.rglob("*") if path.is_file()}
@@ -192,7 +185,7 @@ def table_of_companions() -> str:
 def test_an_upgrade_rewrites_the_copied_nix_file_and_keeps_edited_ones(
     installed: Installed,
 ) -> None:
-    installed.begins()
+    installed.succeeds("init", ".")
     matrix = installed.folder / "matrix.toml"
     matrix.write_text(f"{matrix.read_text()}\n{table_of_companions()}")
     installed.succeeds("all")
@@ -215,21 +208,6 @@ def test_the_first_variant_of_a_project_is_that_of_the_shipped_matrix() -> None:
     assert begun.release.nixpkgs == like.release.nixpkgs
     assert {rule.id for rule in begun.effects.rules} == {rule.id for rule in like.effects.rules}
     assert "invoke " not in PROJECT_TEXT
-
-
-@pytest.mark.parametrize("name", ["sm121-armv9", "sm103-armv9", "sm89-avx", "cpu-avx2"])
-def test_the_lines_of_recommend_bring_the_facts_and_rules_of_a_variant(name: str) -> None:
-    gpu, _, isa = name.partition("-")
-    gpu_key = None if gpu == "cpu" else gpu
-    lines = group_lines("cuda13_0", gpu_key, isa)
-    new = matrix_reader.parse(f"{PROJECT_TEXT}\n{lines}")
-    variant = next(each for each in new.variants if each.id == name)
-    assert len(new.variants) == 2
-    like = next(
-        (v for v in matrix_reader.parse(WHOLE).variants if v.id == f"cuda13_0/{name}"), None
-    )
-    if like:
-        assert {r.id for r in variant.effects.rules} == {r.id for r in like.effects.rules}
 
 
 def test_the_first_companion_of_a_project_brings_what_its_recipe_imports(tmp_path: Path) -> None:

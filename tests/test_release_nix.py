@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from conftest import ONE, PROJECT, needs_nix, write_recipes
 from mutations import cut, gone, swap
-from one_release import written_out
 from world import Site, model
 
 from build_pytorch.generate import recipes
@@ -54,7 +53,9 @@ def verified(root: Path, matrix: Matrix) -> VerificationResult:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("release"), FEW)
+    root = written(tmp_path_factory.mktemp("release"), FEW)
+    assert verified(root, FEW).findings == []
+    return root
 
 
 @needs_nix
@@ -68,31 +69,17 @@ def test_any_titles_of_groups_yield_a_valid_release_nix(tmp_path: Path) -> None:
     assert (found.checks[0].state, found.findings) == ("passed", [])
 
 
-def test_several_imports_of_one_group_have_several_names(matrix: Matrix) -> None:
-    """As after a template gives some GPU architectures another nixpkgs than the others."""
-    rendered = {
-        path: text.replace("allowUnfree = true;", f"x{number % 3} = true;")
-        for number, (path, text) in enumerate(recipes.render(matrix).items())
-    }
-    text = recipes.release_nix(matrix, rendered)
-    names = [line.split()[0] for line in text.splitlines() if " = import ./nix/" in line]
-    assert len(names) == len(set(names)) > 6
-
-
 def test_a_comment_or_an_address_with_dots_is_no_relative_path(matrix: Matrix) -> None:
     """An import with a relative path has another meaning in another folder, and is not shared."""
-    address, reason = "icl-utk-edu/magma/commit", "CUDA 13.0 dropped cudaDeviceProp"
-    text = written_out(matrix.text)
-    assert address in text
-    text = text.replace(address, "icl-utk-edu/../magma").replace(reason, f"../../x {reason}")
-    changed = matrix_reader.parse(text)
-    texts = recipes.render(changed)
-    recipe = next(texts[variant.path] for variant in changed.variants if variant.gpu)
+    recipe = recipes.render(matrix)[matrix.variants[0].path]
+    recipe = swap("icl-utk-edu/magma/commit", "icl-utk-edu/../magma")(recipe)
+    recipe = swap("overlays = [", "overlays = [  # ../../x")(recipe)
     assert "icl-utk-edu/../magma" in shared_import(recipe)
     copied = recipe.replace("overlays = [", "overlays = [ (import ../overlay.nix)")
     assert shared_import(copied) == ""
 
 
+IMPORT = "nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix"
 MISTAKES: dict[str, Callable[[str], str]] = {
     "a brace missing": cut(r"  \};\nin\n", "in\n"),
     "the nixpkgs of the other platform": cut(
@@ -108,19 +95,17 @@ MISTAKES: dict[str, Callable[[str], str]] = {
     "a package of nixpkgs replaced for one recipe": cut(r"(?<=pytorch-python313-cuda13_0-sm90-avx2\.nix \{ nixpkgs_pinned = )[\w-]+", "nixpkgs_cuda13_0-gpu-x86_64-linux // { inherit (nixpkgs_cuda13_0-gpu-aarch64-linux) python3Packages; }"),
     "an impossible variant among the others": swap("  torches = variants //", "  torches = variants // impossible //"),
     "no end": swap("\nin\n", "\nin\nlet f = x: f x; in f 1 //"),
+    f"an overlay missing in {IMPORT}": cut(r"      # Overlay 2.*?\n      \}\)\n\n"),
 }  # fmt: skip
 
 
 @needs_nix
-@pytest.mark.parametrize("edit", MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_in_release_nix_is_found(tree: Path, edit: Callable[[str], str]) -> None:
-    path = tree / "release.nix"
-    (tree / "matrix.toml").write_text("")
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_release_nix_or_its_imports_is_found(tree: Path, name: str) -> None:
+    path = tree / (IMPORT if IMPORT in name else "release.nix")
     text = path.read_text()
+    path.write_text(MISTAKES[name](text))
     try:
-        mutant = edit(text)
-        assert mutant != text
-        path.write_text(mutant)
         found = verified(tree, FEW)
     finally:
         path.write_text(text)
@@ -128,29 +113,17 @@ def test_a_mistake_in_release_nix_is_found(tree: Path, edit: Callable[[str], str
 
 
 @needs_nix
-def test_an_overlay_missing_in_an_import_of_release_nix_is_found(tree: Path) -> None:
-    path = tree / "nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix"
-    text = path.read_text()
-    try:
-        path.write_text(cut(r"      # Overlay 2.*?\n      \}\)\n\n")(text))
-        found = verified(tree, FEW)
-    finally:
-        path.write_text(text)
-    assert {(f.check, f.path) for f in found.findings} == {("eval-release-nix", "release.nix")}
-    assert verified(tree, FEW).findings == []
-
-
-@needs_nix
-@pytest.mark.parametrize("lacking", ["release.nix", FEW.variants[-1].path, "a pipe"])
-def test_release_nix_is_not_evaluated_without_it_or_a_recipe(tmp_path: Path, lacking: str) -> None:
-    root = written(tmp_path, FEW)
-    path = root / (FEW.variants[-1].path if lacking == "a pipe" else lacking)
-    path.unlink()
-    if lacking == "a pipe":
-        os.mkfifo(path)
-    (check,) = verified(root, FEW).checks
-    assert check.state == "skipped"
-    assert check.reason in {"no release.nix", "no such facts", "2 recipes not evaluated"}
+def test_release_nix_is_not_evaluated_without_it_or_a_recipe(tmp_path: Path) -> None:
+    root, recipe = written(tmp_path, FEW), tmp_path / FEW.variants[-1].path
+    recipe.unlink()
+    for lacking in ("a recipe", "a recipe that is a pipe", "release.nix"):
+        if lacking == "a recipe that is a pipe":
+            os.mkfifo(recipe)
+        if lacking == "release.nix":
+            (root / lacking).unlink()
+        (check,) = verified(root, FEW).checks
+        assert check.state == "skipped", lacking
+        assert check.reason in {"no such facts", "2 recipes not evaluated"}
 
 
 PACKAGE = """
@@ -208,18 +181,6 @@ def test_a_package_has_tests_that_run_the_script_of_smoke(site: Site, tmp_path: 
 PURE = ("nix", "--extra-experimental-features", "nix-command flakes", "eval")
 
 
-def require_whole_flake(site: Site, root: Path) -> None:
-    """Each output of flake.nix is evaluated, without a build."""
-    names = "x: builtins.mapAttrs (_: builtins.attrNames) x"
-    possible = [it for it in (*FEW.variants, *FEW.companions) if not it.impossible]
-    wanted: dict[str, list[str]] = {}
-    for package in possible:
-        wanted.setdefault(package.platform, []).append(package.attribute)
-    for output, more in (("packages", []), ("hydraJobs", ["tests"])):
-        found = json.loads(site.nix(*PURE, "--json", f"path:{root}#{output}", "--apply", names))
-        assert found == {platform: sorted(its + more) for platform, its in wanted.items()}
-
-
 @pytest.mark.slow
 @needs_nix
 def test_restricted_evaluation_needs_an_allowed_uri_and_pure_evaluation_a_hash(
@@ -249,4 +210,12 @@ def test_restricted_evaluation_needs_an_allowed_uri_and_pure_evaluation_a_hash(
         site.nix(*restricted, cwd=root)
     assert "is forbidden in restricted mode" in caught.value.stderr
     assert site.nix(*pure) == site.nix(*restricted, *allowed, cwd=root).strip()
-    require_whole_flake(site, root)
+    # Each output of the flake is evaluated, without a build.
+    names = "x: builtins.mapAttrs (_: builtins.attrNames) x"
+    wanted: dict[str, list[str]] = {}
+    for package in (*FEW.variants, *FEW.companions):
+        if not package.impossible:
+            wanted.setdefault(package.platform, []).append(package.attribute)
+    for output, more in (("packages", []), ("hydraJobs", ["tests"])):
+        found = json.loads(site.nix(*PURE, "--json", f"path:{root}#{output}", "--apply", names))
+        assert found == {platform: sorted(its + more) for platform, its in wanted.items()}
