@@ -284,7 +284,7 @@ def test_arrays_are_replaced_not_added() -> None:
             'release.x.like: found "y"; allowed: the key of another release, in no circle\n',
         ),
         ('like = "a\\nb"', r'release.x.like: found "a\nb"; allowed: the key of a'),
-        ('like = ["y"]', 'release.x.like: found ["y"]; allowed: a text'),
+        ('like = ["y"]', 'release.x.like: found ["y"]; allowed: the key of a'),
         (
             'like = "cuda12_8"\nfolder = "o"',
             "release.x.names: found pytorch-python313-cuda12_8-sm120-avx, a package of rel",

@@ -34,80 +34,68 @@ OF_GITHUB: Final = frozenset({"owner", "repo", "rev", "hash", "hash_of", "patche
 """Keys of a source that a package of the pin does not have."""
 
 
-class _Row(Struct):
-    like: str = ""
-    id: str = ""
-    rev: str = ""
-    cuda: Table = {}
-    facts: Table = {}
-
-
-class MatrixShape(Struct):
-    """What a matrix must have before missing values can be added."""
-
-    gpu: dict[str, _Row] = {}
-    cpu: dict[str, _Row] = {}
-    patch: dict[str, _Row] = {}
-    pin: dict[str, _Row] = {}
-    rule: tuple[_Row, ...] = ()
-    release: dict[str, _Row] = {}
-
-
 # --- of other releases ---
 
 
 def complete(raw: Table) -> Iterator[Fault]:
     """Complete the releases of a parsed matrix in place; yield each `like` that is wrong.
 
-    Tables are merged, other values replaced.
+    Tables are merged, other values replaced. What should be a table and is none stays as it is.
     """
-    waiting: dict[str, Table] = dict(raw.get("release", {}))
-    done: dict[str, Table] = {"": {}}
-    while ready := [name for name, own in waiting.items() if own.get("like", "") in done]:
+    waiting = dict(_table(raw, "release"))
+    done: dict[str, Any] = {"": {}}
+    while ready := [name for name, own in waiting.items() if _text(own, "like") in done]:
         for name in ready:
             own = waiting.pop(name)
-            base = done[own.get("like", "")].items()
-            done[name] = _merged({k: it for k, it in base if k not in _NOT_INHERITED}, own)
+            base = done[_text(own, "like")]
+            base = base if isinstance(base, dict) else {}
+            inherited = {key: it for key, it in base.items() if key not in _NOT_INHERITED}
+            done[name] = _merged(inherited, own)
     for name, own in waiting.items():  # an unknown one, or a circle
         found = wrong(quoted(own["like"]), "the key of another release, in no circle")
-        yield ("release", name, "like"), f"{found}{near_miss(own['like'], filter(None, done))}"
+        hint = near_miss(_text(own, "like"), filter(None, done))
+        yield ("release", name, "like"), f"{found}{hint}"
     for name in filter(None, done):
-        raw["release"][name] = _with_versions(name, done[name])
+        tables = [_table(done[name], key) for key in ("torch", "python", "cuda")]
+        torch, python, cuda = (_text(table, "version") for table in tables)
+        words = {"release": name, "torch": digits(minor_version(torch))}
+        words |= {"python": digits(python), "cuda": digits(cuda, "_")}
+        raw["release"][name] = _filled(done[name], words)
 
 
-def _merged(base: Table, own: Table) -> Table:
+def _table(value: Any, key: str) -> Table:  # noqa: ANN401 - any value of TOML
+    """Return a table in a table; without one, an empty one."""
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: Any, key: str) -> str:  # noqa: ANN401 - any value of TOML
+    """Return a value in a table as text; without one, an empty one."""
+    return str(value.get(key, "")) if isinstance(value, dict) else ""
+
+
+def _merged(base: Any, own: Any) -> Any:  # noqa: ANN401 - any values of TOML
     """Return a table with the values of another one where it has none.
 
     A package of the pin has no values of a source in place of it, another CUDA no driver.
     """
+    if not (isinstance(base, dict) and isinstance(own, dict)):
+        return own
     left_out = OF_GITHUB if own.get("source") == "nixpkgs" else frozenset()
     left_out |= {"driver"} if "version" in own else frozenset()
-    merged = {key: value for key, value in base.items() if key not in left_out} | own
-    for key, value in own.items():
-        if isinstance(value, dict) and isinstance(base.get(key), dict):
-            merged[key] = _merged(base[key], value)
-    return merged
+    kept = {key: value for key, value in base.items() if key not in left_out}
+    return kept | {key: _merged(kept.get(key), value) for key, value in own.items()}
 
 
-def _with_versions(name: str, release: Table) -> Table:
-    """Return a release with its key and its versions in place of the placeholders."""
-    torch, python, cuda = (
-        str(table.get("version") or "") if isinstance(table, dict) else ""
-        for table in map(release.get, ("torch", "python", "cuda"))
-    )
-    known = {"release": name, "torch": digits(minor_version(torch))}
-    known |= {"python": digits(python), "cuda": digits(cuda, "_")}
-
-    def replaced(value: Any) -> Any:  # noqa: ANN401 - any value of TOML
-        if isinstance(value, dict):
-            return {key: replaced(each) for key, each in value.items()}
-        if isinstance(value, list):
-            return [replaced(each) for each in value]
-        if not isinstance(value, str):
-            return value
-        return re.sub(PLACEHOLDER, lambda match: known[match[1]] or match[0], value)
-
-    return {key: replaced(value) for key, value in release.items()}
+def _filled(value: Any, words: dict[str, str]) -> Any:  # noqa: ANN401 - any value of TOML
+    """Return a value with words in place of the placeholders in its texts."""
+    if isinstance(value, dict):
+        return {key: _filled(each, words) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, words) for each in value]
+    if isinstance(value, str):
+        return re.sub(PLACEHOLDER, lambda match: words[match[1]] or match[0], value)
+    return value
 
 
 # --- what is known ---
@@ -119,39 +107,47 @@ def with_known(own: Table) -> Table:
     A row is known by its key, a rule by its id, a pin by its revision, the CUDA of a release by its
     version. The rules of the matrix come first.
     """
-    known, merged = load().raw, dict(own)
-    for kind in ("gpu", "cpu", "patch"):
-        ours = {
-            key: {name: value for name, value in row.items() if name not in OF_PRODUCTS}
-            for key, row in known[kind].items()
+    known = load().raw
+    gpus = {
+        key: {name: value for name, value in row.items() if name not in OF_PRODUCTS}
+        for key, row in known["gpu"].items()
+    }
+    isas = {**known["cpu"]}
+    for key in _table(own, "cpu"):
+        isas.setdefault(key, {"title": key})
+    rules = {rule["id"]: rule for rule in known["rule"]}
+    by_revision = {pin["rev"]: pin for pin in known["pin"].values()}
+    merged = dict(own)
+    for kind, rows in {"gpu": gpus, "cpu": isas, "patch": known["patch"]}.items():
+        if isinstance(table := own.get(kind, {}), dict):
+            merged[kind] = rows | {key: _row(rows.get(key), row) for key, row in table.items()}
+    if isinstance(ours := own.get("rule", []), list):
+        found = [_row(rules.pop(_text(rule, "id"), None), rule) for rule in ours]
+        merged["rule"] = [*found, *rules.values()]
+    if pins := _table(own, "pin"):
+        merged["pin"] = {
+            key: _pin(by_revision.get(_text(pin, "rev")) or known["pin"].get(key), pin)
+            for key, pin in pins.items()
         }
-        merged[kind] = ours | {
-            key: ours.get(key, {"title": key} if kind == "cpu" else {}) | row
-            for key, row in own.get(kind, {}).items()
-        }
-    by_id = {rule["id"]: rule for rule in known["rule"]}
-    merged["rule"] = [by_id.pop(rule.get("id"), {}) | rule for rule in own.get("rule", ())]
-    merged["rule"] += by_id.values()
-    if "pin" in own:
-        merged["pin"] = {key: _pin(key, pin) for key, pin in own["pin"].items()}
-    for release in own.get("release", {}).values():
-        cuda = release.get("cuda", {})
-        if facts := known["cuda"].get(str(cuda.get("version"))):
+    for release in _table(own, "release").values():
+        cuda = _table(release, "cuda")
+        if facts := known["cuda"].get(_text(cuda, "version")):
             release["cuda"] = {"driver": facts["driver"]} | cuda
     return merged
 
 
-def _pin(key: str, own: Table) -> Table:
+def _row(known: Table | None, own: Any) -> Any:  # noqa: ANN401 - any value of TOML
+    return known | own if known and isinstance(own, dict) else own
+
+
+def _pin(known: Table | None, own: Any) -> Any:  # noqa: ANN401 - any value of TOML
     """Return a pin with what is known of its revision, else of its key.
 
     One with facts of its own was evaluated: it has no other fixes, doubts and CUDA package sets.
     """
-    known: dict[str, Table] = load().raw["pin"]
-    by_revision = {pin["rev"]: pin for pin in known.values()}
-    facts = by_revision.get(own.get("rev")) or known.get(key, {})
-    if own.get("facts"):
-        return {n: it for n, it in facts.items() if n not in {"has", "unconfirmed"}} | own
-    return facts | own | {"cuda": facts.get("cuda", {}) | own.get("cuda", {})}
+    if not _table(own, "facts"):
+        return _merged(known, own)
+    return _row({n: it for n, it in (known or {}).items() if n not in {"has", "unconfirmed"}}, own)
 
 
 class KnownRow(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ text and argument lists. Error messages and the generated reference quote the de
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -103,7 +102,6 @@ PatchName = Annotated[
 ]
 _PART: Final = r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*"
 Folder = Annotated[str, like(f"{_PART}(/{_PART})*", "a folder below the root, without ..", _PATH)]
-Digest = Annotated[str, like("sha256:[0-9a-f]{64}", "sha256: and 64 hex digits")]
 _DOC: Final = r"docs(?!/reference/)(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md"
 DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/, not in docs/reference/", _PATH)]
 Flag = Annotated[str, like("-m[a-z0-9][A-Za-z0-9=+._-]*", "a machine flag of gcc, like -mavx2")]
@@ -148,8 +146,10 @@ Gib = Annotated[int, Meta(ge=1, le=1024, description="a number of GiB from 1 to 
 
 NonEmptyKeys = Annotated[tuple[Key, ...], filled("key")]
 NonEmptyWords = Annotated[tuple[Word, ...], filled("word")]
-NonEmptyTexts = Annotated[tuple[Text, ...], filled("name")]
-Hosts = Annotated[dict[Platform, NonEmptyTexts], filled("platform and its products", "table")]
+Hosts = Annotated[
+    dict[Platform, Annotated[tuple[Text, ...], filled("name")]],
+    filled("platform and its products", "table"),
+]
 
 # --- errors of a document that does not fit a msgspec type ---
 
@@ -199,28 +199,24 @@ def _inner_misfits(value: Any, kind: Any) -> list[Fault]:
     while get_origin(kind) in {Annotated, UnionType, Union}:  # of `X | None` it is X
         kind = next(part for part in get_args(kind) if part is not NoneType)
     faults: list[Fault] = []
-    parts: dict[Any, Any] = {}
+    kinds: dict[Any, Any] = {}  # of the parts of the value
     if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        fields = msgspec.structs.fields(kind)
-        parts = {field.encode_name: field.type for field in fields}
-        unknown = [key for key in value if key not in parts]
-        if not kind.__struct_config__.forbid_unknown_fields:
-            unknown = []
-        hints = [near_miss(key, parts) for key in unknown[:_MOST]]
-        for key, hint in itertools.zip_longest(unknown, hints, fillvalue=""):
-            faults.append(((key,), f"unknown key; allowed: {listed(parts)}{hint}"))
-        required = [field.encode_name for field in fields if field.required]
+        kinds = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+        required = [it.encode_name for it in msgspec.structs.fields(kind) if it.required]
+        unknown = [key for key in value if key not in kinds][: 2 * _MOST]
+        hints = {key: near_miss(key, kinds) for key in unknown}
+        allowed_ = f"unknown key; allowed: {listed(kinds)}"
+        faults = [((key,), f"{allowed_}{hint}") for key, hint in hints.items()]
         missing = [key for key in required if key not in value and f'"{key}"' not in str(hints)]
         faults += [((key,), "missing; add it") for key in missing]
     elif isinstance(value, dict) and get_origin(kind) is dict:
         key_kind, value_kind = get_args(kind)
         faults = [((key,), what) for key in value for _, what in misfits(key, key_kind)]
-        parts = dict.fromkeys(value, value_kind)
+        kinds = dict.fromkeys(value, value_kind)
     elif isinstance(value, list) and get_origin(kind) is tuple:
-        parts = dict.fromkeys(range(len(value)), get_args(kind)[0])
-        value = dict(enumerate(value))
-    for step in [step for step in parts if step in value]:
-        faults += [((step, *trail), what) for trail, what in misfits(value[step], parts[step])]
+        kinds = dict.fromkeys(range(len(value)), get_args(kind)[0])
+    for step in [step for step in kinds if isinstance(value, list) or step in value]:
+        faults += [((step, *trail), what) for trail, what in misfits(value[step], kinds[step])]
     return faults
 
 

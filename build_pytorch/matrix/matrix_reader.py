@@ -68,7 +68,6 @@ def parse(text: str, root: Path = paths.PROJECT, *, learning: bool = False) -> M
         raise MatrixError(f"{paths.MATRIX}:{line}: {what}") from None
     if not raw:
         raise MatrixError(f"{paths.MATRIX}:1: is empty; `{paths.SCRIPT} init DIR` writes one")
-    _refuse(text, raw, misfits(raw, defaults.MatrixShape))
     _refuse(text, raw, defaults.complete(raw))
     with_known = defaults.with_known(raw)
     _refuse(text, raw, misfits(with_known, MatrixFile))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,27 +19,16 @@ from build_pytorch.matrix.field_types import Trail
 
 Value = str | bool | list[str] | dict[str, str] | None
 """A value of matrix.toml; None removes the key."""
-_WIDTH: Final = 100
-"""Maximum length of a line with a list; a longer list has a line for each element."""
 _HEADER: Final = re.compile(r"(?m)^[ \t]*(\[\[?)([^\]\n]+)\]")
 _PLACE: Final = re.compile(r" \((?:at line (\d+), column \d+|at end of document)\)")
-_MEANINGS: Final = {
-    r"Unterminated string|(Illegal|invalid) character '\\n'|Expected [\"']{2,}": (
-        "the text is not closed; add the missing quote at its end"
-    ),
-    "Cannot (declare|overwrite|mutate)|Duplicate inline": "set twice; keep one of them",
-    "Invalid value": "found no value; put a text into quotes, or add the value",
-    "Expected '='|Invalid (statement|initial)": "allowed: KEY = VALUE, [TABLE] or # and a comment",
-}
-"""What messages of tomllib in Python 3.11 to 3.14 mean, where they do not say what to do."""
 
 
 def syntax_error(text: str, message: str) -> tuple[int, str]:
     """Return the line of an error of tomllib, and what is wrong there."""
     place = _PLACE.search(message)
     line = int(place[1]) if place and place[1] else text.count("\n") + 1
-    known = (meaning for pattern, meaning in _MEANINGS.items() if re.search(pattern, message))
-    return line, f"not valid TOML: {next(known, _PLACE.sub('', message))}"
+    allowed = "[TABLE], and each KEY = VALUE once, with texts in quotes"
+    return line, f"not valid TOML: {_PLACE.sub('', message)}; allowed: {allowed}"
 
 
 # --- tables ---
@@ -92,22 +81,11 @@ def with_table(text: str, header: Trail, values: Mapping[str, Any]) -> str:
 
 
 def block(header: Trail, values: Mapping[str, Any]) -> str:
-    """Return a table below its header; the keys of tables in it are dotted."""
-    name = tomlkit.key([step for step in header if isinstance(step, str)]).as_string()
-    title = f"[[{name}]]" if header[-1] == 0 else f"[{name}]"
-    return "\n".join((title, *_lines(values))) + "\n"
-
-
-def _lines(values: Mapping[str, Any], *above: str) -> Iterator[str]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _lines(value, *above, name)
-            continue
-        item: Any = tomlkit.item(value)
-        line = f"{tomlkit.key((*above, name)).as_string()} = "
-        if isinstance(value, list | tuple) and len(line + item.as_string()) > _WIDTH:
-            item.multiline(multiline=True)
-        yield line + item.as_string()
+    """Return a table and the tables in it, each below its header."""
+    document: Any = values
+    for step in reversed(header):
+        document = [document] if step == 0 else {step: document}
+    return tomlkit.dumps(document)
 
 
 # --- values ---
