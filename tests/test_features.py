@@ -15,7 +15,6 @@ from smoke_reports import raw, report, right
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.available import AvailableBuild, available_builds
 from build_pytorch.matrix.build_features import (
-    LackingFeature,
     build_features,
     lacking,
     seen,
@@ -67,7 +66,7 @@ WHEEL = replace(
 
 def lacked(
     position: int, *texts: str, wheel: AvailableBuild = WHEEL, variant: Variant = GPU
-) -> list[LackingFeature]:
+) -> list[tuple[str, str]]:
     found = seen([text.encode() for text in texts], EVIDENCE[position])
     has_cuda = variant.gpu is not None
     return list(lacking(wheel, EVIDENCE[position], found, has_cuda=has_cuda))
@@ -85,17 +84,17 @@ def test_each_feature_that_is_dropped_is_found(name: str) -> None:
         assert lacked(position, *without("", position)) == []
         found = lacked(position, *without(name, position))
         is_seen = SHOWN[name][position] and feature.if_unseen != "unknown"
-        assert [each.name for each in found] == [name] * bool(is_seen)
-        for each in found:
-            assert each.problem.endswith(": missing")
-            assert feature.source in each.explanation
+        assert [each for each, _ in found] == [name] * bool(is_seen)
+        for _, text in found:
+            assert text.startswith(f"{feature.title}: missing; ")
+            assert feature.source in text
 
 
 @pytest.mark.parametrize(("name", "position", "text"), LESSER)
 def test_a_lesser_kind_than_that_of_the_wheel_is_found(name: str, position: int, text: str) -> None:
-    (found,) = lacked(position, *without(name, position), text)
-    assert found.name == name
-    assert re.search(rf": (?!missing).*, not {WHEEL.features[name]}$", found.problem)
+    ((found, problem),) = lacked(position, *without(name, position), text)
+    assert found == name
+    assert re.search(rf": (?!missing)[^;]*, not {WHEEL.features[name]}; ", problem)
 
 
 def test_limits_a_better_kind_and_what_belongs_to_cuda_are_no_finding() -> None:
@@ -105,7 +104,7 @@ def test_limits_a_better_kind_and_what_belongs_to_cuda_are_no_finding() -> None:
     assert lacked(0, "libnvpl_blas_core.so.0", wheel=wheel) == []
     cpu_only = {name for name, feature in build_features().items() if not feature.cuda}
     found = lacked(0, "", variant=variant_of("cpu-avx2"))
-    assert {each.name for each in found} == cpu_only - {"blas_threads"}
+    assert {name for name, _ in found} == cpu_only - {"blas_threads"}
 
 
 def test_a_variant_is_compared_with_the_wheel_of_its_version_cuda_and_platform() -> None:

@@ -85,8 +85,13 @@ class Checkout:
             nixpkgs=structs.replace(old.nixpkgs, pin=f"{key}-{old.nixpkgs.pin}"),
             like=None,
         )
-        moved = structs.replace(package, release=release, release_name=folder)
-        variant = structs.replace(package.variant, release=release, release_name=folder)
+        of_release = {"release": release, "release_name": folder}
+        moved, variant = (
+            structs.replace(
+                it, **of_release, folder=f"{folder}/{it.folder}", id=f"{folder}/{it.id}"
+            )
+            for it in (package, package.variant)
+        )
         return structs.replace(moved, torch=variant) if package.companion else moved
 
     def matrix(self) -> Matrix:

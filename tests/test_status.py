@@ -192,7 +192,9 @@ def test_a_result_is_of_the_recipe_that_the_ledger_names(checkout: Checkout) -> 
     wanted = {"recipe": "yes", "built": "yes", "compared": "-", "published": "no evidence"}
     assert (state.overall, state.steps | wanted) == ("published", state.steps)
     assert package.companion is None
-    twin = replace(package, release_name="other", is_qualified=True)  # of one name, in two catalogs
+    twin = replace(
+        package, release_name="other", id="other/cpu-avx2"
+    )  # of one name, in two catalogs
     states = package_states(checkout.root, [package, twin])
     assert {i: s.built for i, s in states.items()} == {
         "cpu-avx2": "yes",

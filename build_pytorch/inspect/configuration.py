@@ -107,7 +107,7 @@ def check_features(target: Target, figures: dict[str, Any]) -> Findings:
         problems = [f"nothing to compare with for {variant.platform}; {fix}"]
     elif found:
         lacking = build_features.lacking(wheel, "files", found, has_cuda=variant.gpu is not None)
-        problems = [f"{each.problem}; {each.explanation}" for each in lacking]
+        problems = [text for _, text in lacking]
     for text in problems:
         expected = f"as in the official wheel of {version}"
         yield InspectionFinding("warning", _LIBRARIES, text, expected)

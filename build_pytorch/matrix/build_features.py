@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -33,14 +33,6 @@ class BuildFeature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return the regular expressions by kind, the best first; "" where there are no kinds."""
         patterns: str | dict[str, str] = getattr(self, evidence)
         return {"": patterns} if isinstance(patterns, str) else patterns
-
-
-class LackingFeature(NamedTuple):
-    """A feature that an official wheel has and a build lacks, or has of a lesser kind only."""
-
-    name: str
-    problem: str  #: such as `NNPACK: missing`
-    explanation: str  #: what happens without it, and who says so
 
 
 @functools.cache
@@ -81,10 +73,12 @@ def wheel_for(variant: Variant) -> AvailableBuild | None:
 
 def lacking(
     wheel: AvailableBuild, evidence: Evidence, found: Mapping[str, str], *, has_cuda: bool
-) -> Iterator[LackingFeature]:
-    """Yield what a wheel has and a build lacks; `found` is what `seen` returns for the build.
+) -> Iterator[tuple[str, str]]:
+    """Yield the features that a wheel has and a build lacks, or has of a lesser kind only.
 
-    What only builds with CUDA have is none of it in one without.
+    Each has its name, and a text such as `NNPACK: missing; ` with what happens without it. `found`
+    is what `seen` returns for the build. What only builds with CUDA have is none of it in one
+    without.
     """
     for name, expected in wheel.features.items():
         feature, value = build_features()[name], found.get(name)
@@ -98,5 +92,4 @@ def lacking(
         elif expected in kinds and kinds.index(value) > kinds.index(expected):
             lacks = f"{value}, not {expected}"
         if lacks:
-            explanation = f"{feature.consequence} ({feature.source})"
-            yield LackingFeature(name, f"{feature.title}: {lacks}", explanation)
+            yield name, f"{feature.title}: {lacks}; {feature.consequence} ({feature.source})"

@@ -35,8 +35,7 @@ def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     """Return how machine code (SASS) for one compute capability runs on a GPU of another.
 
     "exact" for the same capability, "compatible" for an older one of the same major, None if it
-    does not run. Capabilities are dotted, such as "8.6", and `built` may end in `a` or `f`; raises
-    ValueError for others.
+    does not run. Capabilities are dotted, such as "8.6", and `built` may end in `a` or `f`.
 
     Source: CUDA C++ Programming Guide, "Binary Compatibility": it holds across minor revisions of
     desktop GPUs, not for Tegra and not between desktop and Tegra (checked 2026-11). "Feature Set
@@ -44,7 +43,7 @@ def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     versions too (checked 2026-11-22). Our recipes contain no PTX, so nothing else runs.
     """
     plain = built.rstrip("af")  # the capability of the GPU itself: 12.1 for code for 12.1a
-    (built_major, built_minor), (major, minor) = _parts(plain), _parts(device)
+    (built_major, built_minor), (major, minor) = numbers(plain), numbers(device)
     if plain != device and (built.endswith("a") or TEGRA & {plain, device}):
         return None
     if built_major != major or built_minor > minor:
@@ -88,10 +87,3 @@ def cuda_window(gpu: GpuArchitecture) -> str:
 def missing_cpu_flags(cpu: CpuIsa, available_flags: Collection[str]) -> tuple[str, ...]:
     """Return the flags of /proc/cpuinfo that an ISA requires and a CPU does not have."""
     return tuple(flag for flag in cpu.cpuinfo if flag not in available_flags)
-
-
-def _parts(capability: str) -> tuple[int, int]:
-    major, dot, minor = capability.partition(".")
-    if not (dot and major.isdecimal() and minor.isdecimal()):
-        raise ValueError(f"not a dotted compute capability: {capability!r}")
-    return int(major), int(minor)

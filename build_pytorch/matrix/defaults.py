@@ -71,7 +71,8 @@ def _table(value: Any, key: str) -> Table:  # noqa: ANN401 - any value of TOML
 
 def _text(value: Any, key: str) -> str:  # noqa: ANN401 - any value of TOML
     """Return a value in a table as text; without one, an empty one."""
-    return str(value.get(key, "")) if isinstance(value, dict) else ""
+    found = value.get(key, "") if isinstance(value, dict) else ""
+    return found if isinstance(found, str) else quoted(found)
 
 
 def _merged(base: Any, own: Any) -> Any:  # noqa: ANN401 - any values of TOML

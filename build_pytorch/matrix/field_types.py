@@ -12,13 +12,13 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 
 from build_pytorch.base.console import shortened
-from build_pytorch.base.errors import BuildPytorchError, near_miss
+from build_pytorch.base.errors import near_miss
 
 Trail = tuple[str | int, ...]
 """The path of a value in matrix.toml: keys of tables and indices of arrays."""
@@ -167,19 +167,6 @@ _WORDS: Final = {
 
 Fault = tuple[Trail, str]
 """The path of a wrong value, and what is wrong."""
-_Struct = TypeVar("_Struct", bound=msgspec.Struct)
-
-
-def converted(value: object, kind: type[_Struct], prefix: str = "") -> _Struct:
-    """Return a document as a struct.
-
-    Raises BuildPytorchError with a line for each wrong value, which begins with the prefix.
-    """
-    if faults := misfits(value, kind):
-        raise BuildPytorchError(
-            message([f"{prefix}{dotted(trail)}: {what}" for trail, what in faults])
-        )
-    return msgspec.convert(value, kind)
 
 
 def misfits(value: Any, kind: Any) -> list[Fault]:

@@ -16,7 +16,6 @@ from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Patch, Pin, Rul
 from build_pytorch.matrix.versions import in_range, numbers
 
 _KINDS: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch", "source")
-_REPOSITORIES: Final = {"torch": "pytorch/pytorch", "triton": "triton-lang/triton"}
 _FILLER: Final = re.compile(
     r"\((r|tm)\)|\b(nvidia|geforce|tesla|grid|intel|amd|arm|core|cpu|processor|\d+th gen)\b"
 )
@@ -169,9 +168,9 @@ def of_capability(capability: str | None) -> KnownGpu | None:
 
 
 def repository_of(package: str) -> tuple[str, str]:
-    """Return owner and repository on GitHub of torch, triton or a companion."""
+    """Return owner and repository on GitHub of torch or a companion."""
     known = load().companion.get(package)
-    owner, _, repo = (known.repository if known else _REPOSITORIES[package]).partition("/")
+    owner, _, repo = (known.repository if known else "pytorch/pytorch").partition("/")
     return owner, repo
 
 

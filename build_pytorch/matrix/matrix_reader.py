@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import consistency, defaults, matrix_text, rules
-from build_pytorch.matrix.field_types import Fault, Trail, dotted, message, misfits
+from build_pytorch.matrix.field_types import Fault, Kind, Trail, dotted, message, misfits
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.tables import MatrixFile
+from build_pytorch.matrix.tables import Group, MatrixFile, companion_folder_of
 
 _RESTORE: Final = (
     "restore it with `git checkout matrix.toml`; outside a checkout of build-pytorch, "
@@ -78,13 +80,11 @@ def parse(text: str, root: Path = paths.PROJECT, *, learning: bool = False) -> M
         _refuse(text, raw, stage(spec))
     variants = _variants(spec)
     companions = tuple(
-        msgspec.structs.replace(variant, name=name, companion=companion, torch=variant)
-        for variant in variants
-        for name, companion in variant.release.companions.items()
+        _companion(variant, name) for variant in variants for name in variant.release.companions
     )
     _refuse(text, raw, consistency.collisions(spec, (*variants, *companions)))
     return Matrix(
-        **msgspec.structs.asdict(spec),
+        **structs.asdict(spec),
         variants=variants,
         companions=companions,
         own_rules=spec.rules[: len(raw.get("rule", ()))],
@@ -124,31 +124,75 @@ def _inherited_from(raw: dict[str, Any], trail: Trail) -> Trail:
 def _variants(spec: MatrixFile) -> tuple[Package, ...]:
     """Return every variant, in the order of releases, groups, GPU architectures and CPU ISAs."""
     found = [
-        Package(
-            release_name=name,
+        variant
+        for name, release in spec.releases.items()
+        for group in release.group
+        for variant in _of_group(spec, name, group)
+    ]
+    counts = Counter(variant.package for variant in found)
+    variants: list[Package] = []
+    for variant in found:
+        packages = variant.packages_from  # of a wrapper, which comes after its plain variant
+        is_same = packages and packages.rev and packages.same_of == packages.rev
+        is_shared = counts[variant.package] > 1
+        whole = structs.replace(
+            variant,
+            effects=rules.effects(variant, spec.rules, spec.patches),
+            attribute=f"{variant.release_name}-" * is_shared + variant.package,
+            same_build_as=variants[-1] if is_same else None,
+        )
+        variants.append(whole)
+    return tuple(variants)
+
+
+def _of_group(spec: MatrixFile, release_name: str, group: Group) -> Iterator[Package]:
+    """Yield the variants of a group, without what depends on other variants and on rules."""
+    release = spec.releases[release_name]
+    names, prefix = release.names, f"{release_name}/" * (len(spec.releases) > 1)
+    has_wrappers = group.gpu and release.cuda and release.cuda.packages_from
+    ends = ("", "-wrapper") if has_wrappers else ("",)
+    for gpu_key, cpu_key, end in itertools.product(group.gpu or (None,), group.cpu, ends):
+        cpu = spec.cpus[cpu_key]
+        kind: Kind = "gpu" if gpu_key else "cpu-only"
+        short_id = f"{gpu_key or 'cpu'}-{cpu_key}{end}"
+        stem = f"{names.gpu}-{gpu_key}-{cpu_key}" if gpu_key else f"{names.cpu}-{cpu_key}"
+        if cpu.platform.endswith("-darwin"):
+            kind, short_id, stem = "mps", "darwin-mps", names.mps
+        alias = f"{prefix}{gpu_key or 'cpu'}-{cpu.same_as}{end}"
+        yield Package(
+            release_name=release_name,
             release=release,
             pin=spec.pins[release.nixpkgs.pin],
             group=group,
             gpu_key=gpu_key,
             gpu=spec.gpus[gpu_key] if gpu_key else None,
             cpu_key=cpu_key,
-            cpu=spec.cpus[cpu_key],
-            is_qualified=len(spec.releases) > 1,
-            is_wrapper=is_wrapper,
+            cpu=cpu,
+            kind=kind,
+            short_id=short_id,
+            id=f"{prefix}{short_id}",
+            package=f"{names.package}-{stem}{names.suffix}{end}",
+            pname=f"{names.pname}-{stem}{names.suffix}{end}",
+            attribute="",
+            folder=group.folder or release.folder,
+            alias_of=alias if cpu.same_as in group.cpu else "",
+            is_wrapper=bool(end),
         )
-        for name, release in spec.releases.items()
-        for group in release.group
-        for gpu_key in group.gpu or (None,)
-        for cpu_key in group.cpu
-        for is_wrapper in (False, True)
-        if not is_wrapper or (gpu_key and release.cuda and release.cuda.packages_from)
-    ]
-    counts = Counter(variant.package for variant in found)
-    return tuple(
-        msgspec.structs.replace(
-            variant,
-            effects=rules.effects(variant, spec.rules, spec.patches),
-            shares_name=counts[variant.package] > 1,
-        )
-        for variant in found
+
+
+def _companion(variant: Package, name: str) -> Package:
+    """Return a companion of a variant."""
+    package = f"{name}{variant.package.removeprefix(variant.release.names.package)}"
+    return structs.replace(
+        variant,
+        name=name,
+        companion=variant.release.companions[name],
+        torch=variant,
+        short_id=f"{variant.short_id}+{name}",
+        id=f"{variant.id}+{name}",
+        package=package,
+        pname=package,
+        attribute=f"{variant.attribute.removesuffix(variant.package)}{package}",
+        folder=companion_folder_of(variant.folder),
+        alias_of=f"{variant.alias_of}+{name}" if variant.alias_of else "",
     )

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from build_pytorch.base import paths
 from build_pytorch.matrix import field_types as ft
@@ -28,7 +28,6 @@ from build_pytorch.matrix.tables import (
     Pin,
     Release,
     Rule,
-    companion_folder_of,
 )
 from build_pytorch.matrix.versions import digits, numbers
 
@@ -79,13 +78,20 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
     gpu: GpuArchitecture | None
     cpu_key: str
     cpu: CpuIsa
-    effects: Effects = Effects()
-    is_qualified: bool = False
-    """Whether the matrix has other releases, so that the id needs the name of this one."""
+    kind: ft.Kind  #: GPU code, none, or Apple's Metal (mps)
+    short_id: str  #: the name inside its release, such as `sm120-avx512`, `cpu-avx2+torchvision`
+    id: str  #: the name in the matrix: with several releases such as `cuda12_8/sm120-avx512`
+    package: str  #: the Flox package name, which is also the stem of the recipe's file name
+    pname: str  #: that of the derivation: for a variant with the version of PyTorch
+    attribute: str  #: the name in release.nix: the package, behind the release where two share it
+    folder: str  #: the folder of its recipe
+    alias_of: str = ""
+    """The id of the package of its release that is as fast, or ""; see `same_as` of an ISA."""
     is_wrapper: bool = False
     """Whether it takes CUDA packages from the other source that its release names."""
-    shares_name: bool = False
-    """Whether a release with another catalog has a package of the same name."""
+    same_build_as: Package | None = None
+    """The variant from which a wrapper differs in its name alone, without a local checkout."""
+    effects: Effects = Effects()
     name: str = "torch"  #: the package of nixpkgs
     companion: Companion | None = None  #: its table; None for a variant
     torch: Package | None = None  #: the variant that a companion is compiled against
@@ -95,56 +101,10 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
         """The variant of a companion; a variant itself."""
         return self.torch or self
 
-    @functools.cached_property
-    def short_id(self) -> str:
-        """The name inside its release, such as `sm120-avx512`, `cpu-avx2+torchvision`."""
-        if self.companion:
-            return f"{self.variant.short_id}+{self.name}"
-        if self.kind == "mps":
-            return "darwin-mps"
-        return f"{self.gpu_key or 'cpu'}-{self.cpu_key}{'-wrapper' if self.is_wrapper else ''}"
-
-    @property
-    def id(self) -> str:
-        """The name in the matrix: with several releases such as `cuda12_8/sm120-avx512`."""
-        return f"{self.release_name}/{self.short_id}" if self.is_qualified else self.short_id
-
-    @functools.cached_property
-    def suffix(self) -> str:
-        """The second part of the names of a variant and of its companions."""
-        names = self.release.names
-        end = f"{names.suffix}{'-wrapper' if self.is_wrapper else ''}"
-        if self.kind == "mps":
-            return f"{names.mps}{end}"
-        if self.gpu:
-            return f"{names.gpu}-{self.gpu_key}-{self.cpu_key}{end}"
-        return f"{names.cpu}-{self.cpu_key}{end}"
-
-    @functools.cached_property
-    def package(self) -> str:
-        """The Flox package name, which is also the stem of the recipe's file name."""
-        return f"{self.name if self.companion else self.release.names.package}-{self.suffix}"
-
-    @property
-    def pname(self) -> str:
-        """The derivation's pname, which contains the version of PyTorch for a variant."""
-        return self.package if self.companion else f"{self.release.names.pname}-{self.suffix}"
-
     @property
     def title(self) -> str:
         """How the product calls itself, such as TorchVision."""
         return known_hardware.load().companion[self.name].title if self.companion else "PyTorch"
-
-    @property
-    def attribute(self) -> str:
-        """The name in release.nix: the package name, behind that of the release if it is shared."""
-        return f"{self.release_name}-{self.package}" if self.shares_name else self.package
-
-    @property
-    def folder(self) -> str:
-        """The folder of its recipe."""
-        folder = self.group.folder or self.release.folder
-        return companion_folder_of(folder) if self.companion else folder
 
     @functools.cached_property
     def path(self) -> str:
@@ -160,13 +120,6 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
     def version(self) -> str:
         """The version of PyTorch or of the companion."""
         return self.source.version
-
-    @property
-    def kind(self) -> ft.Kind:
-        """GPU code, none, or Apple's Metal (mps)."""
-        if self.gpu:
-            return "gpu"
-        return "mps" if self.platform.endswith("-darwin") else "cpu-only"
 
     @property
     def platform(self) -> ft.Platform:
@@ -260,22 +213,6 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
         return self.cuda.packages_from if self.cuda and self.is_wrapper else None
 
     @property
-    def same_build_as(self) -> Package | None:
-        """The variant from which a wrapper differs in its name alone, without a local checkout."""
-        packages = self.packages_from
-        is_same = packages and packages.rev and packages.same_of == packages.rev
-        return structs.replace(self, is_wrapper=False) if is_same else None
-
-    @property
-    def alias_of(self) -> str:
-        """The id of the package of its release that is as fast, or ""; see `same_as` of an ISA."""
-        same = self.cpu.same_as
-        if same not in self.group.cpu:
-            return ""
-        variant = structs.replace(self.variant, cpu_key=same)
-        return f"{variant.id}+{self.name}" if self.companion else variant.id
-
-    @property
     def source_fixes(self) -> tuple[str, ...]:
         """The fixes that change the source."""
         base = self.gpu and self.gpu.codegen_base
@@ -327,10 +264,6 @@ class Matrix(MatrixFile, frozen=True, kw_only=True, eq=False):
     def packages(self) -> tuple[Package, ...]:
         """The variants, then their companions: everything that has a recipe."""
         return (*self.variants, *self.companions)
-
-    def companions_of(self, variant: Variant) -> tuple[Package, ...]:
-        """Return the companions for a variant."""
-        return tuple(each for each in self.companions if each.variant.path == variant.path)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.matrix.field_types import quoted
-from build_pytorch.matrix.model import Matrix, Package, Variant
+from build_pytorch.matrix.model import Matrix, Package
 
 
 def require_release(matrix: Matrix, name: str) -> None:
@@ -28,11 +28,6 @@ def only_release(matrix: Matrix, name: str, fitting: Sequence[str]) -> str:
     if len(fitting) != 1:
         raise BuildPytorchError(f"--release: name one of {', '.join(fitting or matrix.releases)}")
     return fitting[0]
-
-
-def variants_of(packages: Iterable[Package]) -> tuple[Variant, ...]:
-    """Return packages with the variant in place of each companion."""
-    return tuple({package.variant.path: package.variant for package in packages}.values())
 
 
 def words_of(patterns: str) -> list[str]:

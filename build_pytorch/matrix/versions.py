@@ -23,11 +23,6 @@ def minor_version(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def is_revision(text: str) -> bool:
-    """Return whether a text is a full Git revision, 40 hex digits."""
-    return re.fullmatch("[0-9a-f]{40}", text) is not None
-
-
 @functools.lru_cache(maxsize=4096)
 def numbers(version: str) -> tuple[int, ...]:
     """Return the leading numbers of a text from outside, for comparing; never raises.

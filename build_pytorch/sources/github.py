@@ -19,7 +19,6 @@ from build_pytorch.base.console import visible, waiting
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import GITHUB, TorchSource
-from build_pytorch.matrix.versions import is_revision
 from build_pytorch.sources.fetchers import mirrored
 
 API: Final = "https://api.github.com"
@@ -137,7 +136,7 @@ def nightly_commit(torch: TorchSource, word: str = "") -> NightlyCommit:
     source does not say its version or its Triton.
     """
     repository, files = f"{torch.owner}/{torch.repo}", (_VERSION_FILE, _TRITON_FILE)
-    if is_revision(word):
+    if re.fullmatch("[0-9a-f]{40}", word):
         commit = fetch_commit(repository, word, files)
     else:
         commit = fetch_commit(repository, _NIGHTLY_BRANCH, files, _day(word) if word else None)

@@ -20,7 +20,7 @@ from build_pytorch.matrix.known_hardware import repository_of, version_for
 from build_pytorch.matrix.matrix_text import Value
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import PackageSource, Pin, Release
-from build_pytorch.matrix.versions import is_revision, numbers
+from build_pytorch.matrix.versions import numbers
 from build_pytorch.sources import pin_facts
 from build_pytorch.sources.github import NightlyCommit
 
@@ -126,7 +126,7 @@ def _wanted_pin(move: Move) -> tuple[str, Pin]:
     for key, pin in pins.items():
         if rev in {key, pin.rev}:
             return key, pin
-    if not is_revision(rev):
+    if misfits(rev, ft.Rev40):
         allowed = "40 hex digits of a revision, key of a pin, or stable, lts, unstable of Flox"
         raise BuildPytorchError(f'--nixpkgs: found "{rev[:40]}"; allowed: {allowed}')
     key = own

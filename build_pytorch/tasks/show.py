@@ -41,7 +41,7 @@ def show(c: Context, package: str, verbose: bool = False, json: bool = False) ->
     if json:
         document = {
             "torch": chosen.variant.id,
-            "companions": [each.id for each in matrix.companions_of(chosen.variant)],
+            "companions": _companions(matrix, chosen.variant),
             "rules": chosen.variant.effects.rules,
             "recipe": {"path": recipe.path, "action": recipe.action, "reason": recipe.reason},
             "state": state.overall,
@@ -54,6 +54,10 @@ def show(c: Context, package: str, verbose: bool = False, json: bool = False) ->
     screen.line(screen.paint(chosen.id, "bold"))
     for name, text in (*_facts(matrix, chosen, verbose=verbose), *_results(state, recipe)):
         screen.fold(f"  {name:<11}", text, indent=13)
+
+
+def _companions(matrix: Matrix, variant: Package) -> list[str]:
+    return [it.id for it in matrix.companions if it.variant.path == variant.path]
 
 
 def _facts(matrix: Matrix, package: Package, *, verbose: bool) -> Iterator[tuple[str, str]]:
@@ -74,8 +78,8 @@ def _facts(matrix: Matrix, package: Package, *, verbose: bool) -> Iterator[tuple
     if gpu:
         yield "gpu", f"{gpu.capability}: {', '.join(variant.products)}"
     yield "cpu", f"{variant.cpu.title} ({variant.platform}): {' '.join(variant.cpu.flags)}"
-    if package is variant and (companions := matrix.companions_of(variant)):
-        yield "companions", ", ".join(each.id for each in companions)
+    if package is variant and (companions := _companions(matrix, variant)):
+        yield "companions", ", ".join(companions)
     rules = variant.effects.rules
     if not verbose:
         yield "rules", ", ".join(rule.id for rule in rules) or "none"

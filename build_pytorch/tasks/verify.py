@@ -25,7 +25,6 @@ def verify(
     json: bool = False,
 ) -> int:
     """Check recipes and docs; exit 1 on errors."""
-    from build_pytorch.matrix.selection import variants_of
     from build_pytorch.results.package_state import chosen_packages
     from build_pytorch.tasks.phases import reference_pages
     from build_pytorch.verify import rebuilds, reports, verification
@@ -35,7 +34,8 @@ def verify(
         reports.explain(explain, screen)
         return EXIT_OK
     matrix = load()
-    variants = variants_of(chosen_packages(matrix, packages))
+    chosen = {package.variant.path for package in chosen_packages(matrix, packages)}
+    variants = tuple(variant for variant in matrix.variants if variant.path in chosen)
     if against:
         if only or pinned:
             raise BuildPytorchError("--against: runs no checks; leave --only and --pinned out")
