@@ -14,6 +14,7 @@ from conftest import PROJECT, WHOLE
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.hardware.detect import described_machine
+from build_pytorch.hardware.names import gpu_named, processor_named
 from build_pytorch.matrix import defaults, known_hardware, matrix_reader
 from build_pytorch.matrix.available import available_builds, driver_of, stale_builds, wheel_like
 from build_pytorch.matrix.compatibility import capability_of, fit, runs_on
@@ -73,7 +74,7 @@ CPUS = {
 
 def test_a_gpu_is_known_by_its_name() -> None:
     found = {
-        name.strip(): KNOWN.gpu_named(name.strip())
+        name.strip(): gpu_named(name.strip())
         for names in GPUS.values()
         for name in names.split(";")
     }
@@ -81,7 +82,7 @@ def test_a_gpu_is_known_by_its_name() -> None:
     assert {name: gpu and gpu.capability for name, gpu in found.items()} == wanted
     for key, row in KNOWN.gpu.items():
         for product in (*row.names, *row.arm_only):
-            gpu = KNOWN.gpu_named(product)
+            gpu = gpu_named(product)
             assert gpu is not None
             assert gpu.capability == row.capability, key
             assert gpu.processor in {None, *KNOWN.processor}
@@ -89,7 +90,7 @@ def test_a_gpu_is_known_by_its_name() -> None:
 
 def test_a_cpu_is_known_by_its_name() -> None:
     wanted = {name.strip(): isa for isa, names in CPUS.items() for name in names.split(";")}
-    found = {name: KNOWN.processor_named(name) for name in wanted}
+    found = {name: processor_named(name) for name in wanted}
     assert {name: it.isa if it else "unknown" for name, it in found.items()} == wanted
 
 
@@ -97,11 +98,11 @@ def test_the_names_of_saved_machines_are_known() -> None:
     for path in MACHINES.glob("*.json"):
         here = json.loads(path.read_text())
         for gpu in here["gpus"]:
-            found = KNOWN.gpu_named(gpu["name"])
+            found = gpu_named(gpu["name"])
             assert (found and found.capability) == gpu["capability"], path
         model = here["cpu"]["model"] or "part"
         if "part" not in model and any(map(str.isdigit, model)):
-            assert KNOWN.processor_named(model), path
+            assert processor_named(model), path
 
 
 @pytest.mark.parametrize("key", KNOWN.processor)
@@ -136,8 +137,8 @@ NO_GPU = (
 
 
 def test_a_name_that_no_product_has_is_unknown() -> None:
-    assert [name for name in NO_CPU if KNOWN.processor_named(name)] == []
-    assert [name for name in NO_GPU if KNOWN.gpu_named(name)] == []
+    assert [name for name in NO_CPU if processor_named(name)] == []
+    assert [name for name in NO_GPU if gpu_named(name)] == []
 
 
 needs_x86 = pytest.mark.skipif(

@@ -79,8 +79,9 @@ def release_nix(matrix: Matrix, texts: Mapping[str, str]) -> str:
     for path, variants in imports.items():
         for variant in variants:
             # A recipe that a person wrote may import another nixpkgs, or in no way.
-            is_kept = variant.path in variant.release.kept
-            imported[variant.attribute] = None if is_kept else names[path]
+            release = variant.release
+            kept = {f"{release.folder}/{it.file}" for it in release.cleanup if it.action == "keep"}
+            imported[variant.attribute] = None if variant.path in kept else names[path]
     return render_file(
         matrix.root,
         "release.nix.j2",

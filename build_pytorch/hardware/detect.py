@@ -22,11 +22,11 @@ from build_pytorch.base.console import visible
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.hardware import saved_machines
 from build_pytorch.hardware.choose import Person
+from build_pytorch.hardware.names import NamedGpu, gpu_named, processor_named, products
 from build_pytorch.hardware.own_builds import flags_up_to
 from build_pytorch.hardware.saved_machines import Driver, Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.field_types import Capability, CudaVersion
-from build_pytorch.matrix.known_hardware import NamedGpu
 from build_pytorch.matrix.model import Matrix
 
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}  #: of macOS, BSD, Windows: of Linux
@@ -186,25 +186,24 @@ def _unknown(option: str, found: str, allowed: str, known: Iterable[str]) -> Bui
 
 def _gpu(name: str) -> NamedGpu:
     """Return the GPU of a name or capability."""
-    known = known_hardware.load()
-    if found := known.gpu_named(name):
+    if found := gpu_named(name):
         return found
     allowed = "an NVIDIA GPU such as 'RTX 4090', a compute capability such as 8.9, none"
-    raise _unknown("gpu", name, allowed, known.products)
+    raise _unknown("gpu", name, allowed, products())
 
 
 def _cpu(name: str, matrix: Matrix) -> tuple[str, Processor]:
     """Return platform and CPU of an ISA, or of a generation or a name of CPUs."""
-    known, isas = known_hardware.load(), matrix.cpus
+    isas = matrix.cpus
     plain = {re.sub(r"[\W_]", "", key): key for key in isas}  # AVX-512 is avx512
     key = name if name in isas else plain.get(re.sub(r"[\W_]", "", name.lower()))
     if key:
         return isas[key].platform, Processor(model=isas[key].title, flags=flags_up_to(matrix, key))
-    if processor := known.processor_named(name):
+    if processor := processor_named(name):
         flags = flags_up_to(matrix, processor.isa) if processor.isa else processor.flags
         return processor.platform, Processor(model=name, flags=flags)
     allowed = f"{', '.join(isas)}, or a name such as 'Zen 4' or 'Xeon Gold 6148'"
-    raise _unknown("cpu", name, allowed, [*isas, *known.processor])
+    raise _unknown("cpu", name, allowed, [*isas, *known_hardware.load().processor])
 
 
 def _with_driver(machine: Machine, text: str) -> Machine:

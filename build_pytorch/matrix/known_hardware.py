@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import re
 import tomllib
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -16,10 +14,6 @@ from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Patch, Pin, Rul
 from build_pytorch.matrix.versions import in_range, numbers
 
 _KINDS: Final = ("gpu", "cpu", "processor", "cuda", "pin", "rule", "patch", "source")
-_FILLER: Final = re.compile(
-    r"\((r|tm)\)|\b(nvidia|geforce|tesla|grid|intel|amd|arm|core|cpu|processor|\d+th gen)\b"
-)
-"""What does not count in the name of a GPU or a CPU, in lower case."""
 
 
 class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
@@ -72,15 +66,6 @@ class KnownVersions(TomlTable, frozen=True, kw_only=True):
     torch: dict[ft.Version, ft.Range]
 
 
-class NamedGpu(NamedTuple):
-    """A GPU that a person names."""
-
-    name: str
-    capability: str
-    processor: str | None
-    """Key of the processor beside it, where it exists in ARM machines only."""
-
-
 class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The content of the files in known/."""
 
@@ -94,62 +79,6 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     companion: dict[str, KnownCompanion]  #: what may be a companion, by the name in nixpkgs
     versions: dict[str, KnownVersions]
     raw: dict[str, Any] = {}  #: the tables as they are written
-
-    @property
-    def products(self) -> dict[str, KnownGpu]:
-        """The known GPU architectures by the names of their products."""
-        return {name: gpu for gpu in self.gpu.values() for name in (*gpu.names, *gpu.arm_only)}
-
-    def gpu_named(self, name: str) -> NamedGpu | None:
-        """Return the GPU of a product's name, such as `NVIDIA A100-SXM4-40GB`, or of a capability.
-
-        A capability such as 8.9 may be unknown. It is also named by sm89, sm_89 or compute_89, and
-        a product without the first word of its name, such as 4090 or A4000.
-        """
-        key = re.sub("^(sm|compute)_", "sm", name.lower())
-        gpu = self.gpu.get(key) or of_capability(name)
-        if gpu or re.fullmatch(r"[1-9]\d?\.\d", name, re.ASCII):
-            capability = gpu.capability if gpu else name
-            is_arm = gpu is not None and "x86_64-linux" not in gpu.hosts
-            beside = next(iter(gpu.arm_only.values())) if gpu and is_arm else None
-            return NamedGpu(f"a GPU of capability {capability}", capability, beside)
-        products = self.products
-        product = _best_match({product: (_gpu_pattern(product),) for product in products}, name)
-        if product is None:
-            return None
-        gpu = products[product]
-        return NamedGpu(name, gpu.capability, gpu.arm_only.get(product))
-
-    def processor_named(self, name: str) -> KnownProcessor | None:
-        """Return the generation of a CPU by its key or name, such as `Ryzen 9 7950X`."""
-        names = {key: it.names for key, it in self.processor.items()}
-        key = name if name in names else _best_match(names, name)
-        if not key and name[:1].isalpha():
-            key = _best_match(names, f"xeon {name}")  # such as E5-2680 v4, Gold 6148
-        return self.processor[key] if key else None
-
-
-def words_of(name: str) -> str:
-    """Return what counts in a name: runs of letters and of digits in lower case."""
-    return " ".join(re.findall("[a-z]+|[0-9]+", _FILLER.sub(" ", name.lower())))
-
-
-def _gpu_pattern(product: str) -> str:
-    """Return a regular expression for the words of a GPU's name; GTX 780M is no GTX 780."""
-    words = words_of(product)
-    if re.search(" .*[0-9]", product):
-        words = re.sub("^([a-z]+) ", r"(\1 )?", words)
-    return f"{words}(?! m( |$))"
-
-
-def _best_match(patterns: Mapping[str, Iterable[str]], name: str) -> str | None:
-    """Return the key of the pattern that matches most of the first words of a name, or None."""
-    words, found = words_of(name), {}
-    for key, regular in patterns.items():
-        for each in regular:
-            if match := re.match(f"(?:{each})(?![^ ])", words):
-                found[match.end()] = key
-    return found[max(found)] if found else None
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from build_pytorch.base import paths
 from build_pytorch.matrix import field_types as ft
@@ -174,7 +174,9 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def build(self) -> Build:
         """The limits and requirements of its build."""
-        return self.release.build if self.gpu else self.release.build.without_cuda
+        build = self.release.build
+        own = None if self.gpu else build.cpu_only
+        return structs.replace(build, **structs.asdict(own)) if own else build
 
     @property
     def builder_features(self) -> tuple[str, ...]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
-from build_pytorch.matrix.model import Effects, Matrix, Variant
+from build_pytorch.matrix.model import Effects, Variant
 from build_pytorch.matrix.tables import Condition, Patch, Rule
 from build_pytorch.matrix.versions import in_range
 
@@ -36,8 +35,9 @@ def lacks_code(variant: Variant) -> bool:
     """Return whether libraries of the pin's CUDA may lack code for a GPU; also if unknown."""
     if not (variant.gpu and variant.cuda):
         return False
-    defaults = variant.pin.cuda_facts(variant.cuda.package_set).capabilities
-    return variant.gpu.capability not in defaults
+    facts = variant.pin.facts
+    known = facts.cuda_sets.get(variant.cuda.package_set) if facts else None
+    return known is None or variant.gpu.capability not in known.capabilities
 
 
 def is_ended(rule: Rule, variant: Variant) -> bool:
@@ -63,38 +63,3 @@ def effects(variant: Variant, rules: Sequence[Rule], patches: Mapping[str, Patch
         patches=tuple(patches[key] for each in changes for key in each.patches),
         fixes=tuple(fixes),
     )
-
-
-class RuleProblem(NamedTuple):
-    """A rule that does not do what it says: what is wrong, and what would be right."""
-
-    rule: Rule
-    found: str
-    expected: str
-    is_error: bool = False
-
-
-def problems(matrix: Matrix) -> Iterator[RuleProblem]:
-    """Yield own rules that never apply or are no longer needed, and contradicting rules."""
-    combinations = {tuple(r.id for r in v.effects.rules): v for v in matrix.variants}
-    applied = {name for names in combinations for name in names}
-    for rule in matrix.own_rules:
-        if rule.id in applied:
-            continue
-        found, expected = f"{rule.id} applies to no variant", "a condition that holds"
-        if matching := sum(holds(rule.when, variant) for variant in matrix.variants):
-            found = f"{rule.id}: its `until` holds for all {matching} variants of its `when`"
-            expected = "no rule that is no longer needed"
-        yield RuleProblem(rule, found, expected)
-    seen: set[tuple[str, str]] = set()
-    for variant in combinations.values():
-        values: dict[str, tuple[str, Rule]] = {}
-        for rule in variant.effects.rules:
-            switches = dict(flag.split("=", 1) for flag in rule.effect.cmake_flags)
-            for name, value in (rule.effect.environment | switches).items():
-                other, first = values.setdefault(name, (value, rule))
-                is_contradiction = other != value and name not in FLAG_VARIABLES
-                if is_contradiction and (first.id, rule.id) not in seen:
-                    seen.add((first.id, rule.id))
-                    found = f"{rule.id} and {first.id} set {name} to different values"
-                    yield RuleProblem(rule, found, f"one value for {variant.id}", is_error=True)

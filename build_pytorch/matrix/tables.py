@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
 from msgspec import Struct, field
-from msgspec.structs import asdict, replace
 
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.versions import digits
@@ -173,11 +172,6 @@ class Pin(HashedTable, frozen=True, kw_only=True):
         sets = self.facts.cuda_sets.values() if self.facts else ()
         return next((known.cccl for known in sets if known.cccl), "cuda_cccl")
 
-    def cuda_facts(self, package_set: str) -> CudaSetFacts:
-        """Return the facts of a CUDA package set; empty ones if they are not known."""
-        known = self.facts.cuda_sets if self.facts else {}
-        return known.get(package_set, CudaSetFacts())
-
 
 class Nixpkgs(TomlTable, frozen=True, kw_only=True):
     """The nixpkgs that all recipes of a release import."""
@@ -338,11 +332,6 @@ class Build(TomlTable, frozen=True, kw_only=True):
     closure_gib: ClosureBudget | None = None
     cpu_only: CpuOnlyBuild | None = None
 
-    @property
-    def without_cuda(self) -> Build:
-        """The limits of a build without CUDA."""
-        return replace(self, **asdict(self.cpu_only)) if self.cpu_only else self
-
     def memory(self, jobs: int, cores: int) -> float:
         """Return the memory in GiB of so many builds at once, with so many compile jobs each."""
         return (self.reserved_memory + self.job_memory * cores) * jobs
@@ -415,11 +404,6 @@ class Release(TomlTable, frozen=True, kw_only=True):
         if packages and not packages.folder:
             found["cuda", "packages_from"] = packages
         return found
-
-    @property
-    def kept(self) -> set[str]:
-        """The paths of recipes that stay as a person wrote them."""
-        return {f"{self.folder}/{entry.file}" for entry in self.cleanup if entry.action == "keep"}
 
     @property
     def folders(self) -> tuple[str, ...]:

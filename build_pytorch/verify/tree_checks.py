@@ -22,7 +22,7 @@ from build_pytorch.matrix.field_types import Trail
 from build_pytorch.matrix.known_hardware import required_torch, version_for
 from build_pytorch.matrix.matrix_text import line_of
 from build_pytorch.matrix.model import Phase
-from build_pytorch.matrix.rules import problems
+from build_pytorch.matrix.rules import FLAG_VARIABLES, holds
 from build_pytorch.matrix.versions import in_range
 from build_pytorch.verify.check import CheckSkipped, Context, Finding
 
@@ -38,10 +38,29 @@ def _in_matrix(context: Context, table: Trail, found: str, expected: str, fix: s
 
 def rules(context: Context) -> Iterator[Finding]:
     """Yield rules that contradict each other, and as warnings those that are not needed."""
-    for it in problems(context.matrix):
-        place = ("rule", context.matrix.rules.index(it.rule))
-        finding = _in_matrix(context, place, it.found, it.expected)
-        yield finding if it.is_error else structs.replace(finding, severity="warning")
+    matrix = context.matrix
+    place = {rule.id: ("rule", index) for index, rule in enumerate(matrix.rules)}
+    combinations = {tuple(r.id for r in v.effects.rules): v for v in matrix.variants}
+    applied = {name for names in combinations for name in names}
+    for rule in [rule for rule in matrix.own_rules if rule.id not in applied]:
+        found, expected = f"{rule.id} applies to no variant", "a condition that holds"
+        if matching := sum(holds(rule.when, variant) for variant in matrix.variants):
+            found = f"{rule.id}: its `until` holds for all {matching} variants of its `when`"
+            expected = "no rule that is no longer needed"
+        finding = _in_matrix(context, place[rule.id], found, expected)
+        yield structs.replace(finding, severity="warning")
+    seen: set[tuple[str, str]] = set()
+    for variant in combinations.values():
+        values: dict[str, tuple[str, str]] = {}
+        for rule in variant.effects.rules:
+            switches = dict(flag.split("=", 1) for flag in rule.effect.cmake_flags)
+            for name, value in (rule.effect.environment | switches).items():
+                other, first = values.setdefault(name, (value, rule.id))
+                pair = (first, rule.id)
+                if other != value and name not in FLAG_VARIABLES and pair not in seen:
+                    seen.add(pair)
+                    found = f"{rule.id} and {first} set {name} to different values"
+                    yield _in_matrix(context, place[rule.id], found, f"one value for {variant.id}")
 
 
 def companion_version(context: Context) -> Iterator[Finding]:
