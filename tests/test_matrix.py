@@ -398,7 +398,7 @@ def test_a_missing_value_is_on_the_line_of_its_table() -> None:
     places |= {("list", 0, "z"): 4, ("none",): 1, ("c", "list", 0, "q"): 7, ("top",): 1}
     assert {place: line_of(text, place) for place in places} == places
     with pytest.raises(MatrixError, match=r"matrix\.toml:1: pin: missing; add it"):
-        matrix_reader.parse("")
+        matrix_reader.parse("publisher = 'a'")
 
 
 LAST = -1  #: the line after the last one
