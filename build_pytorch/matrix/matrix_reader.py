@@ -69,7 +69,8 @@ def parse(text: str, root: Path = paths.PROJECT, *, learning: bool = False) -> M
         line, what = matrix_text.syntax_error(text, str(error))
         raise MatrixError(f"{paths.MATRIX}:{line}: {what}") from None
     if not raw:
-        raise MatrixError(f"{paths.MATRIX}:1: is empty; `{paths.SCRIPT} init DIR` writes one")
+        what = f"empty; `{paths.SCRIPT} init DIR` writes one"
+        raise MatrixError(f"{paths.MATRIX}:1: top level: {what}")
     _refuse(text, raw, defaults.complete(raw))
     with_known = defaults.with_known(raw)
     _refuse(text, raw, misfits(with_known, MatrixFile))
