@@ -23,7 +23,7 @@ from build_pytorch.compare.measurement import MeasuredSetting, ProcessReport, Ve
 from build_pytorch.hardware import detect
 from build_pytorch.matrix.available import INDEX
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.versions import release_of
+from build_pytorch.matrix.versions import minor_version, release_of
 from build_pytorch.nix import store
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
@@ -32,6 +32,7 @@ from build_pytorch.results.package_state import chosen_package
 from build_pytorch.smoke.smoke_case import built_python, python_answer
 
 _WHEEL: Final = re.compile(r"wheel:(\d+(?:\.\d+)+(?:\+(cpu|cu\d+))?)")
+_THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _SECONDS: Final = 600.0
 """Maximum seconds of one process, whose import may come from a cold network file system."""
 
@@ -66,14 +67,25 @@ class ComparedBuild(Struct, frozen=True, kw_only=True):
     package: Package | None = None
     artefact: Artefact | None = None
 
+    def answer(self, kind: type[_Answer], *argv: str, threads: int = 0) -> _Answer:
+        """Run a script with so many threads (0: any) and return what it prints.
+
+        Raises BuildPytorchError with the reason if it fails.
+        """
+        env = dict.fromkeys(_THREADS, str(threads)) if threads else {}
+        env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            return python_answer([str(self.python), *argv], {**self.env, **env}, _SECONDS, kind)[0]
+        except BuildPytorchError as error:
+            raise BuildPytorchError(f"{self.label}: {error}") from None
+
 
 class Comparison(Struct, frozen=True, kw_only=True):
     """The result; the fields are keys of --json and of the report's file."""
 
     a: ComparedTorch
     b: ComparedTorch
-    machine: str
-    """The class of machine: CPU, number of cores, GPU."""
+    machine: str  #: its class: CPU, number of cores, GPU
     settings: tuple[MeasuredSetting, ...]
     outcome: TestOutcome
     """failed: A is slower, lacks a workload or had other threads; skipped: too noisy to tell."""
@@ -107,21 +119,21 @@ def compare(  # noqa: PLR0913 - the options of the command
         settings = [(device, 0)]
     elif not device and a_torch.cuda and b_torch.cuda and machine.gpus:
         settings.append(("0", 0))
-    share = minutes * 60 / len(settings)
     found = []
     for place, number in settings:
         title = counted(number, "thread") if number else f"GPU {place}"
-        run = functools.partial(run_process, (a, b), place, number)
-        found.append(measure(run, title, number, share))
+        argv = (ProcessReport, workloads.__file__, place)
+        runs = [functools.partial(it.answer, *argv, threads=number) for it in (a, b)]
+        found.append(measure(runs, title, number, minutes * 60 / len(settings)))
     cpu = machine.cpu.model or "unknown CPU"
     verdicts = {measured.verdict for measured in found}
-    is_noisy, is_slower = Verdict.NOISY in verdicts, Verdict.SLOWER in verdicts
+    otherwise: TestOutcome = "skipped" if Verdict.NOISY in verdicts else "passed"
     result = Comparison(
         a=a_torch,
         b=b_torch,
         machine=", ".join([cpu, f"{cores} cores", *filter(None, (it.gpu for it in found))]),
         settings=tuple(found),
-        outcome="failed" if is_slower else "skipped" if is_noisy else "passed",
+        outcome="failed" if Verdict.SLOWER in verdicts else otherwise,
         reasons=tuple(f"{it.title}: {reason}" for it in found for reason in it.reasons),
         alias=alias_line(a.package, b.package, found, cpu),
     )
@@ -158,26 +170,21 @@ def find_build(
     `wheel` alone is the official wheel of the version and CUDA of `like`. A wheel that is missing
     is installed, and `say` prints from where. Raises BuildPytorchError.
     """
-    if text == "wheel" and like:
-        text = like.wheel
-    if text.partition(":")[0] == "wheel":
-        python = like.python if like else platform.python_version()
-        build = wheel(matrix.root, text, ".".join(python.split(".")[:2]), say)
-    else:
-        build = _build_of(matrix, text)
+    build = _build_of(matrix, text, like, say)
     with waiting(f"starting {build.label}"):
-        torch = answer_of(build, [installed_torch.__file__], {}, ComparedTorch)
-    closure, artefact = 0, build.artefact
-    is_torch = build.package and not build.package.companion
-    if artefact and is_torch and not artefact.holds(torch.file):
+        torch = build.answer(ComparedTorch, installed_torch.__file__)
+    closure, artefact, package = 0, build.artefact, build.package
+    if artefact and package and not (package.companion or artefact.holds(torch.file)):
         raise BuildPytorchError(f"{build.label}: imports another torch, {torch.file}")
     if artefact and process.which(store.NIX_STORE):
         closure = sum(store.sizes(store.requisites(str(artefact.output))))
     return build, structs.replace(torch, label=build.label, closure=closure)
 
 
-def _build_of(matrix: Matrix, text: str) -> ComparedBuild:
-    """Return the build that a person names, which is no wheel. Raises BuildPytorchError."""
+def _build_of(matrix: Matrix, text: str, like: ComparedTorch | None, say: Say) -> ComparedBuild:
+    if text.partition(":")[0] == "wheel":
+        name = like.wheel if like and text == "wheel" else text
+        return wheel(matrix.root, name, like.python if like else platform.python_version(), say)
     path = Path(text)
     if path.is_absolute() and path.is_relative_to(store.folder()) and path.is_dir():
         version = re.search(r"-python(3\.\d+)-", path.name)
@@ -196,14 +203,14 @@ def _build_of(matrix: Matrix, text: str) -> ComparedBuild:
 def wheel(root: Path, name: str, python: str, say: Say) -> ComparedBuild:
     """Return the virtualenv of an official wheel in the state folder; install it if it is missing.
 
-    `python`: the Python version that is preferred, such as 3.13; without it that of this process.
-    Raises BuildPytorchError with the reason of pip.
+    `python`: the Python version that is preferred; without its program that of this process. Raises
+    BuildPytorchError with the reason of pip.
     """
     found = _WHEEL.fullmatch(name)
     if found is None:
         raise BuildPytorchError(f"{name}: write wheel:2.10.0 or wheel:2.10.0+cu128")
     version, line = found.groups()
-    base = shutil.which(f"python{python}") or sys.executable
+    base = shutil.which(f"python{minor_version(python)}") or sys.executable
     folder = root / paths.STATE / "wheels" / f"{version}-{Path(base).name}"
     own, done = str(folder / "bin/python"), folder / "complete"
     if not done.exists():
@@ -219,30 +226,3 @@ def wheel(root: Path, name: str, python: str, say: Say) -> ComparedBuild:
                     raise ToolError(f"{name}: cannot be installed: {said[-1]}")
         files.write_all(folder, {done.name: b""})
     return ComparedBuild(label=f"wheel {version}", python=Path(own))
-
-
-def answer_of(
-    build: ComparedBuild, argv: Sequence[str], env: Mapping[str, str], kind: type[_Answer]
-) -> _Answer:
-    """Run a script in a build and return what it prints.
-
-    Raises BuildPytorchError with the reason if it fails.
-    """
-    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONDONTWRITEBYTECODE": "1", **env}
-    try:
-        argv = [str(build.python), *argv]
-        return python_answer(argv, {**build.env, **env}, _SECONDS, kind)[0]
-    except BuildPytorchError as error:
-        raise BuildPytorchError(f"{build.label}: {error}") from None
-
-
-def run_process(
-    builds: Sequence[ComparedBuild], device: str, threads: int, side: int, *names: str
-) -> ProcessReport:
-    """Run the workloads once in a build of the two. Raises BuildPytorchError if it fails.
-
-    `device`: `cpu` or the number of a GPU. `names`, empty: all workloads.
-    """
-    variables = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    env = dict.fromkeys(variables, str(threads)) if threads else {}
-    return answer_of(builds[side], [workloads.__file__, device, *names], env, ProcessReport)

@@ -74,7 +74,7 @@ class MeasuredSetting(Struct, frozen=True, kw_only=True):
 
 
 def measure(
-    run: Callable[[int], ProcessReport],
+    runs: Sequence[Callable[[], ProcessReport]],
     title: str,
     threads: int,
     seconds: float,
@@ -82,8 +82,8 @@ def measure(
 ) -> MeasuredSetting:
     """Run rounds until all intervals are narrow or the seconds are over, but at least ROUNDS.
 
-    `run` runs a process of A (0) or of B (1), with so many threads (0: any). Raises
-    BuildPytorchError where no workload ran in both builds.
+    `runs` are a process of A and one of B, with so many threads (0: any). Raises BuildPytorchError
+    where no workload ran in both builds.
     """
     rounds = list[Round]()
     errors: tuple[dict[str, str], ...] = ({}, {})
@@ -92,7 +92,7 @@ def measure(
         while len(rounds) < ROUNDS or not (is_narrow or clock() >= end):
             line.update(f"{title}, round {len(rounds) + 1}")
             order = (0, 1) if len(rounds) % 2 == 0 else (1, 0)
-            reports = {side: run(side) for side in order}
+            reports = {side: runs[side]() for side in order}
             rounds.append((reports[0].seconds, reports[1].seconds))
             for side in order:
                 errors[side].update(reports[side].errors)

@@ -129,11 +129,11 @@ def seconds_of(torch: Any, timer: Any, device: str, workload: Workload) -> float
             return float(statistics.median(timed.blocked_autorange(min_run_time=SECONDS).times))
         timed.timeit(1)
         calls = max(1, round(SHORTEST / max(timed.timeit(1).mean, 1e-9)))
-        seconds: list[float] = []
         end = time.perf_counter() + SECONDS
-        while not seconds or time.perf_counter() < end:
-            seconds.append(timed.timeit(calls).mean)
-        return min(seconds)
+        fastest = timed.timeit(calls).mean
+        while time.perf_counter() < end:
+            fastest = min(fastest, timed.timeit(calls).mean)
+        return float(fastest)
 
 
 def document(device: str, names: list[str]) -> dict[str, Any]:
