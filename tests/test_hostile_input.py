@@ -46,8 +46,8 @@ from build_pytorch.matrix.tables import FAKE
 from build_pytorch.nix.quoting import to_sri
 from build_pytorch.results import artefacts, package_state
 from build_pytorch.results.ledger import FILE
-from build_pytorch.smoke.judge import SmokeReport
-from build_pytorch.smoke.smoke_case import case_of, judge_run
+from build_pytorch.smoke.judge import SmokeReport, judge
+from build_pytorch.smoke.smoke_case import case_of
 from build_pytorch.sources import fetchers
 from build_pytorch.tasks import machine as task
 from build_pytorch.tasks.command import TASKS
@@ -294,7 +294,7 @@ def test_a_report_of_others_is_judged_or_refused(text: str, seed: int) -> None:
     except ValueError:
         return
     out, variant = io.StringIO(), random.Random(seed).choice(MATRIX.variants)
-    case = structs.replace(case_of(variant, judge_run(found, variant, None)), script=raw)
+    case = structs.replace(case_of(variant, judge(found, variant)), script=raw)
     show_case(Screen(out), variant, case, found)
     print_json(to_builtins(case), io.StringIO())
     assert is_shown(out.getvalue())

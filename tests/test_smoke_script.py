@@ -32,8 +32,8 @@ needs_torch = pytest.mark.skipif(
 )
 
 
-def run(python: str, *argv: str, **env: str) -> Raw:
-    """Return the report, which is all of stdout. It declares and lists every test."""
+def run(python: str, *argv: str, code: int = 0, **env: str) -> Raw:
+    """Return the report, which is all of stdout and lists every test."""
     done = subprocess.run(
         [python, str(SCRIPT), *argv],
         env={**os.environ, **env},
@@ -42,24 +42,23 @@ def run(python: str, *argv: str, **env: str) -> Raw:
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     document: Raw = json.loads(done.stdout)
     report(document)  # the command can read it
     names = [test.name for test in script.tests(document["companions"])]
-    assert [test["name"] for test in document["declared"]] == names
-    names = [test.name for test in script.tests(document["companions"])]
     assert [test["name"] for test in document["tests"]] == names
-    return document
+    return document | {"stderr": done.stderr}
 
 
 def messages(document: Raw) -> dict[str, str]:
     return {test["name"]: test["message"] for test in document["tests"]}
 
 
-def outcome(torch: Any, name: str, place: str = "cuda:0") -> Raw:
-    """The result of one test in a process of its own."""
+def outcome(torch: Any, name: str, place: str = "cuda:0") -> tuple[str, str]:
+    """The outcome of one test in a process of its own, and its message."""
     (test,) = [test for test in script.tests(smoke_tests.COMPANIONS) if test.name == name]
-    return script.tested(torch, place, test, time.monotonic() + 60)
+    result = script.tested(torch, place, test, time.monotonic() + 60)
+    return result["outcome"], result["message"]
 
 
 def test_it_imports_nothing_but_the_standard_library_and_torch() -> None:
@@ -67,8 +66,7 @@ def test_it_imports_nothing_but_the_standard_library_and_torch() -> None:
         text = Path(file).read_text()
         ast.parse(text, feature_version=(3, 10))
         names = set(re.findall(r"(?m)^ *(?:import|from) (\w+)", text))
-        assert "importlib" in names
-        assert names <= sys.stdlib_module_names
+        assert "importlib" in names <= sys.stdlib_module_names
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
@@ -97,74 +95,77 @@ def test_wrong_arguments_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- torches that break ---
 
 GOOD = """
-import os, signal, sys, time, types
+import os, signal, sys, time
+from types import SimpleNamespace as Part
 __version__ = "2.10.0"
-version = types.SimpleNamespace(cuda="13.0", hip=None)
-_C = types.SimpleNamespace(_cuda_getArchFlags=lambda: "sm_90")
-__config__ = types.SimpleNamespace(show=lambda: "config", parallel_info=lambda: "")
-manual_seed = lambda seed: None
-set_float32_matmul_precision = lambda name: None
-backends = types.SimpleNamespace(
-    cudnn=types.SimpleNamespace(is_available=lambda: True, version=lambda: 91300),
-    cpu=types.SimpleNamespace(get_cpu_capability=lambda: "AVX512"),
+version = Part(cuda="13.0", hip=None)
+_C = Part(_cuda_getArchFlags=lambda: "sm_90")
+__config__ = Part(show=lambda: "config", parallel_info=lambda: "")
+manual_seed = set_float32_matmul_precision = lambda _: None
+backends = Part(
+    cudnn=Part(is_available=lambda: True, version=lambda: 91300),
+    cpu=Part(get_cpu_capability=lambda: "AVX512"),
 )
-cuda = types.SimpleNamespace(
+cuda = Part(
     has_magma=True,
     is_available=lambda: True,
     device_count=lambda: 1,
     get_device_capability=lambda device: (9, 0),
-    get_device_properties=lambda index: types.SimpleNamespace(
-        name="NVIDIA H200", major=9, minor=0),
+    get_device_properties=lambda index: Part(name="NVIDIA H200", major=9, minor=0),
 )
 double = bfloat16 = float16 = float32 = None
 def randn(*shape):
     raise RuntimeError("randn is broken")
 """
 """The part of torch that the script needs to start its tests; each of them fails."""
+TENSOR = """
+class Tensor:
+    shape = ()
+    device = Part(type="cuda")
+    def __getattr__(self, name):
+        return lambda *_, **__: self
+    for name in ("add", "matmul", "rmul", "sub", "truediv"):
+        locals()[f"__{name}__"] = lambda self, other: self
+    def item(self):
+        return float("0")
+randn = eye = ones = lambda *shape: Tensor()
+"""
 
 
 def fake_torch(folder: Path, code: str) -> str:
     """Write a torch into a folder, and return the folder for PYTHONPATH."""
-    (folder / "torch").mkdir()
+    (folder / "torch").mkdir(parents=True)
     (folder / "torch/__init__.py").write_text(code)
     return str(folder)
 
 
-def torch_of(change: str, file: str = "") -> Any:
-    """A torch in this process."""
+def torch_of(change: str = "", file: str = "") -> Any:
+    """A torch in this process, whose tensors are all the same."""
     torch = types.ModuleType("torch")
-    exec(f"{GOOD}\n{change}", vars(torch))  # noqa: S102 - the code above
+    exec(f"{GOOD}{TENSOR}{change}", vars(torch))  # noqa: S102 - the code above
     torch.__file__ = file
     return torch
 
 
-NEEDS = {
-    "cuda.has_magma = False": ("this PyTorch was built without MAGMA", {"solve magma"}),
-    "cuda.get_device_capability = lambda device: (8, 6)":
-        ("needs capability 8.9 or newer", {"matmul fp8 rowwise"}),
-    "cuda.get_device_capability = lambda device: (7, 5)":
-        ("needs capability 8.0 or newer", {"flash attention bf16"}),
-    "__version__ = '2.8.1+cu128'": ("needs PyTorch 2.9 or newer", {"grouped matmul bf16"}),
-    "__version__ = '2.9.0a0+git1'": ("needs PyTorch 2.9 or newer", set()),
-    "distributed = types.SimpleNamespace(is_available=lambda: False)":
-        ("this PyTorch was built without NCCL", {"nccl all-reduce"}),
-}  # fmt: skip
-TENSOR = """
-class Tensor:
-    to = lambda self, *_: self
-    device = types.SimpleNamespace(type="cuda")
-def randn(*shape):
-    return Tensor()
-"""
-
-
-@pytest.mark.parametrize("change", NEEDS)
-def test_a_test_with_an_unmet_need_is_skipped(change: str) -> None:
-    torch, (message, tests) = torch_of(f"{TENSOR}\n{change}"), NEEDS[change]
+@pytest.mark.parametrize(
+    ("change", "message", "tests"),
+    [
+        ("cuda.has_magma = False", "this PyTorch was built without MAGMA", {"solve magma"}),
+        ("cuda.get_device_capability = lambda device: (8, 6)",
+         "needs capability 8.9 or newer", {"matmul fp8 rowwise"}),
+        ("cuda.get_device_capability = lambda device: (7, 5)",
+         "needs capability 8.0 or newer", {"flash attention bf16"}),
+        ("__version__ = '2.8.1+cu128'", "needs PyTorch 2.9 or newer", {"grouped matmul bf16"}),
+        ("__version__ = '2.9.0a0+git1'", "needs PyTorch 2.9 or newer", set()),
+        ("distributed = Part(is_available=lambda: False)",
+         "this PyTorch was built without NCCL", {"nccl all-reduce"}),
+    ],
+)  # fmt: skip
+def test_a_test_with_an_unmet_need_is_skipped(change: str, message: str, tests: set[str]) -> None:
+    torch = torch_of(change)
     names = [test.name for test in script.tests(()) if test.device == "cuda"]
-    skipped = {"outcome": "skipped", "message": message}
-    because = {name for name in names if skipped.items() <= outcome(torch, name).items()}
-    assert because == {f"cuda {test}" for test in tests}
+    skipped = {name for name in names if outcome(torch, name) == ("skipped", message)}
+    assert skipped == {f"cuda {test}" for test in tests}
 
 
 def test_torch_compile_is_skipped_without_a_compiler_or_triton(
@@ -173,13 +174,12 @@ def test_torch_compile_is_skipped_without_a_compiler_or_triton(
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
     for program, header, says in (
         ("", "other.h", "no C++ compiler"),
-        ("g++", "other.h", "no Python.h"),
+        ("g++", "other.h", "no Python.h, the headers of this Python"),
         ("g++", "Python.h", "Triton is not installed"),
     ):
         (tmp_path / header).touch()
         monkeypatch.setattr("shutil.which", lambda _, program=program: program)
-        result = outcome(torch_of(TENSOR), "cuda compile")
-        assert (result["outcome"], result["message"].partition(",")[0]) == ("skipped", says)
+        assert outcome(torch_of(), "cuda compile") == ("skipped", says)
 
 
 CRASH = """
@@ -197,8 +197,7 @@ cuda.init = init
 """
 TWO = """
 cuda.device_count = lambda: 2
-cuda.get_device_properties = lambda index: types.SimpleNamespace(
-    name="NVIDIA GPU", major=[9, 12][index], minor=0)
+cuda.get_device_properties = lambda index: Part(name="", major=[9, 12][index], minor=0)
 """
 RANDN, BROKEN = "RuntimeError: randn is broken", "RuntimeError: only broken"
 
@@ -225,31 +224,30 @@ def test_a_torch_that_breaks_hides_no_other_test(
     tmp_path: Path, code: str, argv: tuple[str, ...], cuda: Raw, said: dict[str, str]
 ) -> None:
     companion(tmp_path, "torchvision", "0.25.0", "import os; os.abort()")
-    env = {"PYTHONPATH": fake_torch(tmp_path, f"{GOOD}\n{code}\n"), "CUDA_VISIBLE_DEVICES": "0"}
+    env: Raw = {"PYTHONPATH": fake_torch(tmp_path, f"{GOOD}{code}\n"), "CUDA_VISIBLE_DEVICES": "0"}
     document = run(sys.executable, *argv, **env)
     assert said.items() <= messages(document).items()
     assert cuda.items() <= document["cuda"].items()
     assert "not run" not in {test["outcome"] for test in document["tests"]}
 
 
-@pytest.mark.parametrize(
-    ("code", "says"),
-    [
+def test_a_broken_torch_is_reported_in_the_json_and_fails_a_check(tmp_path: Path) -> None:
+    for number, (code, says) in enumerate((
         ("raise ImportError('libcudart.so.13: cannot open shared object file')", "libcudart.so.13"),
         ("import os; os._exit(4)", "ended with exit code 4"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "ended by SIGILL"),
         ("x = 1", "AttributeError: module 'torch' has no attribute"),
         # Python puts the folder of a script first.
         ("import judge", "ModuleNotFoundError: No module named 'judge'"),
-    ],
-)
-def test_a_broken_torch_is_reported_in_the_json(tmp_path: Path, code: str, says: str) -> None:
-    document = run(sys.executable, PYTHONPATH=fake_torch(tmp_path, code))
-    assert says in document["torch"]["import_error"]
-    assert {test["outcome"] for test in document["tests"]} == {"not run"}
+    )):  # fmt: skip
+        path = fake_torch(tmp_path / str(number), code)
+        document = run(sys.executable, "--check", code=1, PYTHONPATH=path)
+        error = document["torch"]["import_error"]
+        assert (says in error, document["stderr"]) == (True, f"{error}\n")
+        assert {test["outcome"] for test in document["tests"]} == {"not run"}
 
 
-def test_a_check_fails_with_what_failed_or_without_the_gpu(tmp_path: Path) -> None:
+def test_a_check_fails_with_what_failed_or_without_the_gpu() -> None:
     document = raw("h200-all-tests")
     document["cuda"]["reason"] = ""
     assert script.failures(document, "") == script.failures(document, "9.0") == []
@@ -259,38 +257,16 @@ def test_a_check_fails_with_what_failed_or_without_the_gpu(tmp_path: Path) -> No
     assert script.failures(document, "8.0") == failed
     without_gpu(document, "no driver")
     assert script.failures(document, "9.0")[-1] == "no GPU of capability 9.0: no driver"
-    env = {**os.environ, "PYTHONPATH": fake_torch(tmp_path, "raise ValueError('x')")}
-    argv = [sys.executable, str(SCRIPT), "--check"]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "ValueError: x\n")
-    assert json.loads(done.stdout)["schema"] == 2
 
 
-NUMBER = """
-class Number:
-    shape = ()
-    def __getattr__(self, name):
-        return lambda *_, **__: self
-    for name in ("matmul", "sub", "truediv"):
-        locals()[f"__{name}__"] = lambda self, other: self
-    def item(self):
-        return float("VALUE")
-def randn(*shape):
-    return Number()
-"""
-
-
-@pytest.mark.parametrize(
-    ("value", "found", "message"),
-    [
-        ("nan", "failed", "RuntimeError: the error is nan"),
-        ("2e-5", "failed", "error 2e-05, tolerance 1e-05"),
-        ("1e-5", "passed", ""),
-    ],
-)
-def test_nan_and_a_large_error_are_failures(value: str, found: str, message: str) -> None:
-    result = outcome(torch_of(NUMBER.replace("VALUE", value)), "cpu matmul fp32", "cpu")
-    assert (result["outcome"], result["message"]) == (found, message)
+def test_nan_and_a_large_error_are_failures() -> None:
+    for value, found in (
+        ("nan", ("failed", "RuntimeError: the error is nan")),
+        ("2e-5", ("failed", "error 2e-05, tolerance 1e-05")),
+        ("1e-5", ("passed", "")),
+    ):
+        torch = torch_of(f"Tensor.item = lambda self: float('{value}')")
+        assert outcome(torch, "cpu matmul fp32", "cpu") == found
 
 
 def test_a_long_error_keeps_its_beginning_its_cause_and_its_end() -> None:
@@ -333,16 +309,18 @@ def test_libraries_of_another_pytorch_are_seen_and_stdout_is_the_report(tmp_path
 
 
 def companion(folder: Path, name: str, version: str, code: str = "") -> None:
-    (folder / name).mkdir(parents=True)
-    (folder / name / "__init__.py").write_text(code)
     info = folder / f"{name}-{version}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    for path, text in {
+        folder / name / "__init__.py": code,
+        info / "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+    }.items():
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
 
 
 def test_only_the_companion_that_was_asked_for_is_tested_and_must_be_there(tmp_path: Path) -> None:
     companion(tmp_path, "torchvision", "0.25.0", "raise ValueError('was imported')")
-    env = {"PYTHONPATH": fake_torch(tmp_path, GOOD)}
+    env: Raw = {"PYTHONPATH": fake_torch(tmp_path, GOOD)}
     facts = {"version": "0.25.0", "file": f"{tmp_path}/torchvision/__init__.py"}
     for name, found, says in (
         ("torchvision", facts, "was imported"),
@@ -350,7 +328,7 @@ def test_only_the_companion_that_was_asked_for_is_tested_and_must_be_there(tmp_p
     ):
         document = run(sys.executable, "--companion", name, **env)
         assert document["companions"] == {name: found}
-        tests = {test["name"] for test in document["declared"] if test["companion"] == name}
+        tests = {test["name"] for test in document["tests"] if test["companion"] == name}
         assert len(tests) == 3
         assert all(says in messages(document)[test] for test in tests)
 
@@ -364,18 +342,16 @@ def test_the_run_path_of_a_library_names_the_pytorch_it_was_compiled_with(
     for folder in (other, here):
         folder.mkdir(parents=True)
         (folder / "libc10.so").touch()
-    library = tmp_path / "torchaudio/libtorchaudio.so"
-    no = "nothing in it names the PyTorch that it was compiled with"
-    torch = torch_of(f"{NUMBER}\nones = randn".replace("VALUE", "0"), f"{tmp_path}/torch/x.py")
-    for named, found, message in (
-        (other, "failed",
-         f"RuntimeError: {library.name} was compiled with {other}, and this is {here}"),
-        (here, "passed", ""),
-        ("/nowhere", "skipped", no),
+    library, torch = tmp_path / "torchaudio/libtorchaudio.so", torch_of(file=f"{here.parent}/x.py")
+    for named, found in (
+        (other, ("failed",
+         f"RuntimeError: {library.name} was compiled with {other}, and this is {here}")),
+        (here, ("passed", "")),
+        ("/nowhere",
+         ("skipped", "nothing in it names the PyTorch that it was compiled with")),
     ):  # fmt: skip
         library.write_bytes(f"ELF\0/nowhere:{named}\0".encode())
-        result = outcome(torch, "cpu torchaudio pairing", "cpu")
-        assert (result["outcome"], result["message"]) == (found, message)
+        assert outcome(torch, "cpu torchaudio pairing", "cpu") == found
 
 
 # --- processes ---
@@ -407,18 +383,15 @@ def randn(*shape):
 """
 
 
-def test_a_hang_ends_at_the_limit_and_names_the_test(tmp_path: Path) -> None:
-    env = {"PYTHONPATH": fake_torch(tmp_path, HANGS), "PIDS": str(tmp_path / "pids")}
+def test_a_hang_ends_at_the_limit_or_with_the_script(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    env: Raw = {"PYTHONPATH": fake_torch(tmp_path, HANGS), "PIDS": str(pids)}
     document = run(sys.executable, "--limit", "6", **env)
     still = "still running when the time limit was reached"
     said = {"cpu convolution": still, "cpu matmul fp32": "OSError", "cpu training": ""}
     assert said.items() <= messages(document).items()
-    assert not is_running(tmp_path / "pids")
-
-
-def test_a_kill_of_the_script_leaves_no_process_behind(tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
-    env = {"PYTHONPATH": fake_torch(tmp_path, HANGS), "PIDS": str(pids)}
+    assert not is_running(pids)
+    pids.unlink()
     process = subprocess.Popen(
         [sys.executable, str(SCRIPT)], env={**os.environ, **env}, stdout=subprocess.DEVNULL
     )

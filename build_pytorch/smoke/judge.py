@@ -15,25 +15,20 @@ from build_pytorch.matrix.compatibility import runs_on, sm_code
 from build_pytorch.matrix.field_types import Capability
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.versions import minor_version, numbers
+from build_pytorch.results.artefacts import Artefact
 
 Config = Annotated[str, Meta(max_length=1 << 16)]
 Outcome = Literal["passed", "failed", "skipped", "compatible", "not run"]
 
 
-class DeclaredTest(Struct, frozen=True, kw_only=True):
-    """A test that the script had when the report was made: see SmokeTest in smoke_tests.py."""
+class SmokeResult(Struct, frozen=True, kw_only=True):
+    """A test of smoke_tests.py and its result; the script skips those that cannot run here."""
 
     name: str
-    device: Literal["cpu", "cuda"]
+    device: Literal["cpu", "cuda"] = "cpu"
     companion: str = ""
     meaning: str = ""
-
-
-class SmokeResult(Struct, frozen=True, kw_only=True):
-    """The result of one test; the script skips those that this torch or GPU cannot run."""
-
-    name: str
-    outcome: Literal["passed", "failed", "skipped", "not run"]
+    outcome: Literal["passed", "failed", "skipped", "not run"] = "not run"
     message: str = ""
 
 
@@ -67,13 +62,12 @@ class CudaFacts(Struct, frozen=True, kw_only=True):
     device: int
     available: bool
     reason: str = ""
-    crashed: bool = False
-    """The process crashed or hung while it initialised CUDA."""
+    crashed: bool = False  #: or hung, while it initialised CUDA
     devices: tuple[GpuFacts, ...] = ()
 
 
 class SmokeReport(Struct, frozen=True, kw_only=True):
-    """A whole report. `declared` lists the tests of the script that made it."""
+    """A whole report. The tests of older ones are in `declared`, `tests` has their outcomes."""
 
     schema: Literal[2]
     python: dict[str, str]
@@ -82,8 +76,8 @@ class SmokeReport(Struct, frozen=True, kw_only=True):
     cuda: CudaFacts
     companions: dict[str, dict[str, str | None]] = {}
     """Version and file of each companion that the script had to test."""
-    tests: tuple[SmokeResult, ...]
-    declared: tuple[DeclaredTest, ...]
+    tests: Annotated[tuple[SmokeResult, ...], Meta(min_length=1)]
+    declared: tuple[SmokeResult, ...] = ()
 
     @property
     def gpu(self) -> GpuFacts | None:
@@ -99,19 +93,26 @@ class Judgement(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
 
 
-def judge(report: SmokeReport, package: Package) -> Judgement:
+def judge(report: SmokeReport, package: Package, built: Artefact | None = None) -> Judgement:
     """Compare a report with what the matrix states of a package.
 
-    Every test that the report's own script declared for the CPU, and for the GPU where the
-    package's code runs on it, must have passed or been skipped by the script. Tests of other
-    companions do not count.
+    Every test of the report's own script for the CPU, and for the GPU where the package's code runs
+    on it, must have passed or been skipped by the script. Tests of other companions do not count.
+    The Python of a result (`built`) must import what is in that result.
     """
+    companion, problem = report.companions.get(package.name, {}), ""
+    file = companion.get("file") if package.companion else report.torch.file
     if error := report.torch.import_error:
-        return Judgement(outcome="failed", reasons=(f"torch cannot be imported: {error}",))
+        problem = f"torch cannot be imported: {error}"
+    elif built and file and not built.holds(file):
+        problem = f"imports another {package.name}, {file}, and not that of {built.output}"
+    if problem:
+        return Judgement(outcome="failed", reasons=(problem,))
     gpu, here = package.gpu, report.gpu
     fit = runs_on(gpu.capability, here.capability) if gpu and here else None
     devices, names = ("cpu", "cuda") if fit else ("cpu",), {"", package.name}
-    declared = [it for it in report.declared if it.device in devices and it.companion in names]
+    tests = report.declared or report.tests
+    declared = [it for it in tests if it.device in devices and it.companion in names]
     wrong = [*_wrong_facts(report, package), *_wrong_code(report, package)]
     wrong += _bad_tests(report, declared)
     if wrong or not gpu or fit == "exact":
@@ -172,7 +173,7 @@ def _wrong_code(report: SmokeReport, package: Package) -> Iterator[str]:
         yield f"has the BLAS {blas}, not {package.group.blas}"
 
 
-def _bad_tests(report: SmokeReport, tests: Sequence[DeclaredTest]) -> Iterator[str]:
+def _bad_tests(report: SmokeReport, tests: Sequence[SmokeResult]) -> Iterator[str]:
     """Yield every test that failed, or that has no result."""
     results = {result.name: result for result in report.tests if result.outcome != "not run"}
     for test in tests:

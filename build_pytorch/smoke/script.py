@@ -36,6 +36,7 @@ from typing import Any
 Facts = dict[str, Any]
 FORK = multiprocessing.get_context("fork")
 _HERE = Path(__file__).resolve().parent
+_STATED = ("name", "device", "companion", "meaning")
 
 # By path: torch imports nothing by accident from a folder of this package.
 torch_facts = SimpleNamespace(**runpy.run_path(str(_HERE.parent / "base/installed_torch.py")))
@@ -52,15 +53,13 @@ def tests(companions: Collection[str]) -> list[Any]:
     ]
 
 
-def unmet_need(torch: Any, place: str, test: Any) -> str:
-    """Return why a test cannot run with this torch or on this GPU, or an empty text."""
-    if tuple(map(int, torch.__version__.split(".")[:2])) < test.torch:
-        return f"needs PyTorch {test.torch[0]}.{test.torch[1]} or newer"
-    if test.capability and torch.cuda.get_device_capability(place) < test.capability:
-        return f"needs capability {test.capability[0]}.{test.capability[1]} or newer"
-    if test.magma and not torch.cuda.has_magma:
-        return "this PyTorch was built without MAGMA"
-    return ""
+def require(torch: Any, place: str, needs: Any) -> None:
+    """Raise MissingPart if this torch or the GPU is older than a test needs."""
+    version = tuple(map(int, torch.__version__.split(".")[:2]))
+    for what, least in needs.items():
+        here = version if what == "PyTorch" else torch.cuda.get_device_capability(place)
+        if here < least:
+            raise smoke_tests.MissingPart(f"needs {what} {'.'.join(map(str, least))} or newer")
 
 
 def run_test(torch: Any, place: str, test: Any) -> Facts:
@@ -68,15 +67,14 @@ def run_test(torch: Any, place: str, test: Any) -> Facts:
 
     Its error is the largest difference from the reference, divided by the largest value of it.
     """
-    if reason := unmet_need(torch, place, test):
-        return {"outcome": "skipped", "message": reason}
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
     if test.companion:
         importlib.import_module(test.companion)
-    inputs = test.inputs(torch)
     try:
+        require(torch, place, test.needs)
+        inputs = test.inputs(torch)
         got = test.call(torch, *(x.to(place) for x in inputs))
     except smoke_tests.MissingPart as missing:
         return {"outcome": "skipped", "message": str(missing)}
@@ -88,11 +86,13 @@ def run_test(torch: Any, place: str, test: Any) -> Facts:
     error = ((got - want).abs().max() / want.abs().max()).item()
     if not math.isfinite(error):  # JSON has no NaN
         raise RuntimeError(f"the error is {error}")
-    result = {"outcome": "passed", "error": error, "tolerance": test.tolerance, "message": ""}
+    facts = {"outcome": "passed", "error": error, "tolerance": test.tolerance, "message": ""}
     if error > test.tolerance:
-        message = f"error {error:.2g}, tolerance {test.tolerance:g}"
-        result.update(outcome="failed", message=message)
-    return result
+        facts |= {
+            "outcome": "failed",
+            "message": f"error {error:.2g}, tolerance {test.tolerance:g}",
+        }
+    return facts
 
 
 def cuda_facts(torch: Any, capability: str) -> Facts:
@@ -100,17 +100,16 @@ def cuda_facts(torch: Any, capability: str) -> Facts:
 
     Tested is the first one of the capability, or the first one of all.
     """
-    devices: list[Facts] = []
-    for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        gpu = torch.cuda.get_device_properties(number)
-        found = {"name": gpu.name, "capability": f"{gpu.major}.{gpu.minor}"}
-        devices.append({"index": number, **found})
-    fitting = [gpu["index"] for gpu in devices if gpu["capability"] == capability]
+    numbers = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    devices = [
+        {"index": number, "name": gpu.name, "capability": f"{gpu.major}.{gpu.minor}"}
+        for number, gpu in enumerate(map(torch.cuda.get_device_properties, numbers))
+    ]
     reason = torch_facts.cuda_problem(torch) or "built without CUDA"
     if (chosen := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         reason += f"; CUDA_VISIBLE_DEVICES is '{chosen}'"
     return {
-        "device": (fitting or [0])[0],
+        "device": next((it["index"] for it in devices if it["capability"] == capability), 0),
         "available": bool(devices),
         "reason": "" if devices else reason,
         "devices": devices,
@@ -153,9 +152,8 @@ def _answer(function: Callable[[], Facts], key: str, pipe: Any) -> None:
 
 def tested(torch: Any, place: str, test: Any, end: float) -> Facts:
     """Run one test in a process of its own."""
-    began = time.monotonic()
     result = in_process(lambda: run_test(torch, place, test), end, "message")
-    return {"outcome": "failed", **result, "seconds": round(time.monotonic() - began, 3)}
+    return {"outcome": "failed", **result}
 
 
 def report(capability: str, limit: float, companions: Collection[str]) -> Facts:
@@ -178,8 +176,7 @@ def report(capability: str, limit: float, companions: Collection[str]) -> Facts:
         elif torch and time.monotonic() < end:
             place = "cpu" if test.device == "cpu" else f"cuda:{cuda['device']}"
             result = tested(torch, place, test, end)
-        results.append({"name": test.name, **result})
-    stated = ("name", "device", "companion", "meaning")
+        results.append({key: getattr(test, key) for key in _STATED} | result)
     driver = torch_facts.text_of("/proc/driver/nvidia/version")
     version = re.search(r"\s(\d{3,}\.\d+(?:\.\d+)?)\s", driver)
     return {
@@ -189,7 +186,6 @@ def report(capability: str, limit: float, companions: Collection[str]) -> Facts:
         "torch": facts if torch else {"import_error": facts["error"]},
         "cuda": cuda,
         "companions": {name: companion_facts(name) for name in companions},
-        "declared": [{key: getattr(it, key) for key in stated} for it in tests(companions)],
         "tests": results,
     }
 

@@ -20,8 +20,7 @@ from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import Judgement, SmokeReport, judge
 
-_GRACE: Final = 5.0
-"""Seconds between the script's own limit and the kill."""
+_GRACE: Final = 5.0  #: seconds between the script's own limit and the kill
 
 Environment = Mapping[str, str | None]
 _Answer = TypeVar("_Answer", bound=Struct)
@@ -34,27 +33,12 @@ class SmokeCase(Judgement, frozen=True, kw_only=True):
     variant: str
     package: str
     python: str = ""
-    output: str = ""
-    """The store path, if that is what was tested."""
+    output: str = ""  #: the store path, if that is what was tested
     recorded: bool = False
-    report: str = ""
-    """Path of the report's file below the root."""
-    script: dict[str, Any] | None = None
-    """What the script printed."""
+    report: str = ""  #: path of the report's file below the root
+    script: dict[str, Any] | None = None  #: what the script printed
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     """With --upstream: passed, failed and skipped tests and seconds by file."""
-
-
-class SmokeSettings(Struct, frozen=True, kw_only=True):
-    """How packages are tested; without `python` each with its own."""
-
-    root: Path
-    python: Path | None
-    seconds: float
-
-    def python_for(self, package: Package) -> tuple[Path, Environment, Artefact | None]:
-        """Return as `built_python`; for a named Python there is no result."""
-        return (self.python, {}, None) if self.python else built_python(self.root, package)
 
 
 def case_of(
@@ -74,46 +58,53 @@ def case_of(
     )
 
 
-def built_python(root: Path, package: Package) -> tuple[Path, Environment, Artefact]:
+def built_python(
+    root: Path, package: Package, named: Path | None = None
+) -> tuple[Path, Environment, Artefact | None]:
     """Return the Python of a package's result, its environment, and the result.
 
-    Raises ToolError where there is none.
+    A Python that a person `named` has no result. Raises ToolError where there is none.
     """
+    if named:
+        return named, {}, None
     built = artefacts.find(root, package)
     if built is None:
         raise ToolError(artefacts.absence(root, package))
     return *artefacts.interpreter(built, package.release.python.version), built
 
 
-def smoke_test(package: Package, settings: SmokeSettings) -> tuple[SmokeCase, SmokeReport | None]:
-    """Test one package. Returns the script's report as well.
+def smoke_test(
+    root: Path, package: Package, named: Path | None, seconds: float
+) -> tuple[SmokeCase, SmokeReport | None]:
+    """Test one package, with its own Python or the `named` one.
 
-    Raises ToolError if --python cannot be started, WriteError if the report cannot be saved.
+    Returns the script's report as well. Raises ToolError if that Python cannot be started,
+    WriteError if the report cannot be saved.
     """
     report: SmokeReport | None = None
     raw: dict[str, Any] | None = None
     try:
-        python, env, built = settings.python_for(package)
+        python, env, built = built_python(root, package, named)
         flags = detect.parse_cpuinfo(detect.file_text(Path("/proc/cpuinfo"))).flags
         if mismatch := cpu_mismatch(package, store.this_system(), flags.split()):
             # not started: it would crash with SIGILL
             return case_of(package, Judgement(outcome="skipped", reasons=(mismatch,))), None
-        argv = [str(python), script.__file__, "--limit", str(settings.seconds)]
+        argv = [str(python), script.__file__, "--limit", str(seconds)]
         argv += ["--capability", package.gpu.capability] if package.gpu else []
         argv += ["--companion", package.name] if package.companion else []
         # The user's own setting would make torch slower, as if the build were the reason.
         env = {**env, "ATEN_CPU_CAPABILITY": None}
-        report, raw = python_answer(argv, env, settings.seconds + _GRACE, SmokeReport)
-        judgement = judge_run(report, package, built)
+        report, raw = python_answer(argv, env, seconds + _GRACE, SmokeReport)
+        judgement = judge(report, package, built)
     except ToolError as error:
-        if settings.python:
+        if named:
             raise
         # others can still be tested
         return case_of(package, Judgement(outcome="not run", reasons=(str(error),))), None
     except BuildPytorchError as error:
         judgement = Judgement(outcome="failed", reasons=(str(error),))
     case = structs.replace(case_of(package, judgement, python, built), script=raw)
-    case = evidence.record_evidence(settings.root, package, built, test="smoke", result=case)
+    case = evidence.record_evidence(root, package, built, test="smoke", result=case)
     return case, report
 
 
@@ -148,16 +139,6 @@ def python_answer(
     except (ValueError, TypeError) as error:
         raise BuildPytorchError(f"its output is not a report: {error}") from None
     raise BuildPytorchError(f"torch does not work: {document['error']}")
-
-
-def judge_run(report: SmokeReport, package: Package, built: Artefact | None) -> Judgement:
-    """Judge a report. The Python of a result (`built`) must import what is in that result."""
-    companion = report.companions.get(package.name, {})
-    file = companion.get("file") if package.companion else report.torch.file
-    if built and file and not built.holds(file):
-        reason = f"imports another {package.name}, {file}, and not that of {built.output}"
-        return Judgement(outcome="failed", reasons=(reason,))
-    return judge(report, package)
 
 
 def told_facts(package: Package, report: SmokeReport) -> Iterator[str]:

@@ -38,16 +38,10 @@ class SmokeTest(NamedTuple):
     call: Callable[..., Any]
     inputs: Callable[[Any], list[Any]] = lambda t: []
     reference: Callable[..., Any] | None = None
-    device: str = ""
-    """`cpu` or `cuda`; empty for both."""
-    capability: tuple[int, ...] = ()
-    """The least compute capability of a GPU that can run it."""
-    magma: bool = False
-    torch: tuple[int, ...] = ()
-    """The oldest PyTorch that can run it."""
+    device: str = ""  #: `cpu` or `cuda`; empty for both
+    needs: dict[str, tuple[int, int]] = {}  # noqa: RUF012 - the least `capability` and `PyTorch`
     companion: str = ""
-    meaning: str = ""
-    """What a failure means for the user."""
+    meaning: str = ""  #: what a failure means for the user
 
 
 # --- What the tests compute. `run_test` sets the seed: each run has the same random numbers. ---
@@ -89,6 +83,8 @@ def equations(t: Any) -> list[Any]:
 
 def solve(t: Any, a: Any, b: Any, library: str = "default") -> Any:
     """Solve equations, on a GPU with this library."""
+    if library == "magma" and not t.cuda.has_magma:
+        raise MissingPart("this PyTorch was built without MAGMA")
     if a.device.type == GPU:
         t.backends.cuda.preferred_linalg_library(library)
     return t.linalg.solve(a, b)
@@ -225,13 +221,13 @@ TESTS = (
         ),
         fp8,
         lambda t, a, b, rows, columns: (a * rows) @ (b.t() * columns), GPU,
-        capability=(8, 9), torch=(2, 8),
+        needs={"capability": (8, 9), "PyTorch": (2, 8)},
         meaning="FP8 with a scale for each row (torchao) does not work: the architecture-specific "
         "code (sm_90a, 100a, 103a, 110a, 120a, 121a) is missing, or cuBLAS lacks the kernel"),
     # PyTorch 2.8 has it for 9.0 only; from 2.9 on, GPUs other than 9.0 and 10.x take single ones.
     Row("grouped matmul bf16", 1e-2, grouped, randn((512, 256), (4, 128, 256), dtype="bfloat16"),
         lambda t, a, b: (a.view(4, 128, 256) @ b.transpose(-2, -1)).flatten(0, 1), GPU,
-        capability=(9, 0), torch=(2, 9),
+        needs={"capability": (9, 0), "PyTorch": (2, 9)},
         meaning="grouped products (mixture-of-experts models) do not work: sm_90a, 100a or 103a "
         "code is missing in this build"),
     Row("complex dot", 1e-5, lambda t, x, y: t.vdot(t.complex(x, y), t.complex(x, y)).real,
@@ -239,8 +235,7 @@ TESTS = (
         meaning="complex dot products are 0: the build did not ask how its BLAS returns them"),
     Row("convolution", 1e-5, convolution, IMAGES),
     Row("solve", 1e-5, solve, equations, device=CPU),
-    Row("solve magma", 1e-5, lambda t, a, b: solve(t, a, b, "magma"), equations, solve, GPU,
-        magma=True),
+    Row("solve magma", 1e-5, lambda t, a, b: solve(t, a, b, "magma"), equations, solve, GPU),
     Row("solve cusolver", 1e-5, lambda t, a, b: solve(t, a, b, "cusolver"), equations, solve, GPU),
     # No multiple of a vector's length, no power of two.
     Row("elementwise", 1e-5, elementwise, randn((1000, 1003))),
@@ -252,7 +247,7 @@ TESTS = (
         lambda t, q, k, v: t.ops.aten._scaled_dot_product_flash_attention(q, k, v)[0],
         randn(*[(2, 4, 256, 64)] * 3, dtype="bfloat16"),
         lambda t, q, k, v: t.softmax(q @ k.transpose(-1, -2) / 8, dim=-1) @ v, GPU,
-        capability=(8, 0),
+        needs={"capability": (8, 0)},
         meaning="FlashAttention is missing or does not run here; attention is slow and needs "
         "memory"),
     Row("nvrtc", 1e-5, jiterated, randn((1000,), (1000,)), lambda t, x, y: x * x + y, GPU,

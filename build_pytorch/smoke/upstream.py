@@ -26,15 +26,15 @@ from build_pytorch.nix import store
 from build_pytorch.results import evidence
 from build_pytorch.smoke.judge import Judgement, Outcome
 from build_pytorch.smoke.script import ending
-from build_pytorch.smoke.smoke_case import Environment, SmokeCase, SmokeSettings, case_of
+from build_pytorch.smoke.smoke_case import Environment, SmokeCase, built_python, case_of
 
-_DEFAULT: Final = [
-    "test_torch", "test_nn", "test_linalg", "test_ops", "test_transformers", "test_autograd",
-    "test_fx", "test_jit", "test_sort_and_select", "test_reductions",
-]  # fmt: skip
-_SHARES: Final = {"test_ops": 50, "test_transformers": 5, "test_jit": 5}
-"""Of these files every n-th test runs by default."""
-_ON_GPU: Final = ["test_cuda", "test_matmul_cuda"]
+_DEFAULT: Final = {
+    "test_torch": 1, "test_nn": 1, "test_linalg": 1, "test_ops": 50, "test_transformers": 5,
+    "test_autograd": 1, "test_fx": 1, "test_jit": 5, "test_sort_and_select": 1,
+    "test_reductions": 1,
+}  # fmt: skip
+"""The files that run by default: of each every n-th test."""
+_ON_GPU: Final = {"test_cuda": 1, "test_matmul_cuda": 1}
 _TOOLS: Final = ("pytest", "expecttest", "hypothesis")
 """What the tests import besides torch and numpy."""
 SKIPS: Final = Path(__file__).with_name("upstream_skips.toml")
@@ -91,19 +91,22 @@ def judge_files(results: Sequence[UpstreamFile], known: Sequence[str]) -> Judgem
     return Judgement(outcome=outcome, reasons=(*failed, *unfinished, *repaired))
 
 
-def run_upstream(
-    package: Package, settings: SmokeSettings, names: Sequence[str], say: Callable[[str], object]
+def run_upstream(  # noqa: PLR0913 - the options of the command
+    root: Path,
+    package: Package,
+    named: Path | None,
+    *,
+    seconds: float,
+    names: Sequence[str],
+    say: Callable[[str], object],
 ) -> SmokeCase:
     """Run files of PyTorch's tests in a Python, as many at once as there are cores.
 
-    `names`, empty: the default set. The time limit of `settings` is that of each file. `say` gets a
-    line for each file that ended. The result of a built package is recorded. Raises
-    BuildPytorchError.
+    `names`, empty: the default set. `seconds` are the limit of each file. `say` gets a line for
+    each file that ended. The result of a built package is recorded. Raises BuildPytorchError.
     """
-    root = settings.root
-    python, env, built = settings.python_for(package)
-    default = {file: _SHARES.get(file, 1) for file in _DEFAULT + _ON_GPU * bool(package.gpu)}
-    shares = dict.fromkeys(names, 1) or default
+    python, env, built = built_python(root, package, named)
+    shares = dict.fromkeys(names, 1) or {**_DEFAULT, **(_ON_GPU if package.gpu else {})}
     source = f'(import {root}/release.nix {{ }})."{package.variant.attribute}".src'
     built_source = process.output_of(store.build_expression_argv(source)).strip()
     tests = Path(built_source, "test")
@@ -112,7 +115,7 @@ def run_upstream(
     env = {**env, "PYTHONPATH": f"{_tools(root, python)}:{env.get('PYTHONPATH') or ''}"}
 
     def run(file: str) -> UpstreamFile:
-        result = run_file(python, env, tests / f"{file}.py", shares[file], settings.seconds)
+        result = run_file(python, env, tests / f"{file}.py", shares[file], seconds)
         counts = ", ".join(f"{number} {word}" for word, number in result.counts.items())
         problem = f"; {result.problem}" if result.problem else ""
         say(f"{file}: {counts}, {result.seconds:.0f} s{problem}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,27 +35,26 @@ def smoke(
 ) -> int:
     """Test built variants by running PyTorch."""
     from build_pytorch.results.package_state import chosen_packages
-    from build_pytorch.smoke.smoke_case import SmokeSettings, smoke_test
+    from build_pytorch.smoke.smoke_case import smoke_test
     from build_pytorch.smoke.upstream import run_upstream
 
     matrix = load()
+    root = matrix.root
     program = shutil.which(python) if python else None
     if python and not program:
         what = f"--python {python}: no such program"
         raise BuildPytorchError(f"{what}; name a Python that has torch")
-    settings = SmokeSettings(
-        root=matrix.root,
-        python=Path(program).absolute() if program else None,
-        seconds=60 * number("--timeout", timeout, 0.01, 10_000.0),
-    )
+    named = Path(program).absolute() if program else None
+    seconds = 60 * number("--timeout", timeout, 0.01, 10_000.0)
     screen, cases = Screen(sys.stderr if json else sys.stdout), []
     files = words(upstream) if isinstance(upstream, str) else ()
     for package in chosen_packages(matrix, packages):
         if upstream:
-            case, report = run_upstream(package, settings, files, screen.line), None
+            run = partial(run_upstream, seconds=seconds, names=files, say=screen.line)
+            case, report = run(root, package, named), None
         else:
             with waiting(f"smoke test of {package.id}"):
-                case, report = smoke_test(package, settings)
+                case, report = smoke_test(root, package, named, seconds)
         cases.append(case)
         if case.outcome != "not run":
             show_case(screen, package, case, report)
