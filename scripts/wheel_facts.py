@@ -59,7 +59,7 @@ def read_wheel(torch: str, platform: str) -> dict[str, Any]:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder, [n for n in archive.namelist() if _READ.fullmatch(n)])
-        code, ptx = _gpu_code(folder / "torch/lib/libtorch_cuda.so")
+        code, ptx = gpu_code(folder / "torch/lib/libtorch_cuda.so")
         features = features_in(with_blas(folder / "torch/lib"))
         metadata = next(folder.glob("torch-*/METADATA")).read_text(errors="replace")
         for name_ in features:
@@ -76,7 +76,7 @@ def read_wheel(torch: str, platform: str) -> dict[str, Any]:
         }
 
 
-def _gpu_code(library: Path) -> tuple[list[str], list[str]]:
+def gpu_code(library: Path) -> tuple[list[str], list[str]]:
     """Return the capabilities of machine code and of PTX that at least half of the objects have."""
     objects = device_objects(read_elf(library)) if library.exists() else []
     counts = Counter(code for each in objects for code in each)
