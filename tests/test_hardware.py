@@ -9,13 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import archspec.cpu
-import hypothesis
 import msgspec
 import pynvml
 import pytest
 from conftest import PROJECT
 from msgspec.structs import replace
-from test_choice import machines
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.hardware import detect, saved_machines
@@ -159,36 +157,39 @@ def test_nvml_reports_gpus_and_driver_or_why_not(
 
 # --- the rest of the machine ---
 
+# device | vendor, class and number
 PCI = """
-nvidia | gpu      | 0x10de 0x030200 0x2684
-nvidia | sound    | 0x10de 0x040300 0x22ba
-amd    | card     | 0x1002 0x030000 0x744c
-amd    | instinct | 0x1002 0x120000 0x74a1
-amd    | odd      | 0x1002 0x030000 \x1b[2J
-amd    | sound    | 0x1002 0x040300 0xab30
+nvidia | 0x10de 0x030200 0x2684
+sound  | 0x10de 0x040300 0x22ba
+amd    | 0x1002 0x030000 0x744c
+amd-2  | 0x1002 0x120000 0x74a1
+odd    | 0x1002 0x030000 \x1b[2J
+other  | 0x1002 0x040300 0xab30
 """
 
 
-def tree(folder: Path, vendor: str) -> Path:
-    """A made-up / with the PCI devices of a vendor: vendor, class and number."""
-    for row in PCI.strip().splitlines():
-        maker, name, values = (cell.strip() for cell in row.split("|"))
-        if maker == vendor:
-            device = folder / "sys/bus/pci/devices" / name
-            device.mkdir(parents=True)
-            for file, text in zip(("vendor", "class", "device"), values.split(), strict=True):
-                (device / file).write_text(f"{text}\n")
-    (folder / "proc/sys/kernel").mkdir(parents=True)
-    (folder / "proc/cpuinfo").write_text(X86.format(number=0, extra=""))
-    return folder
-
-
-def test_a_gpu_without_a_driver_is_noted_with_the_fix(
-    driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A made-up / with PCI devices."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    root, note = tree(tmp_path, "nvidia"), "an NVIDIA GPU is on the PCI bus"
-    assert detect.this_machine(root).notes[1:] == (f"{note}: install the NVIDIA driver",)
+    for row in PCI.strip().splitlines():
+        name, values = (cell.strip() for cell in row.split("|"))
+        device = tmp_path / "sys/bus/pci/devices" / name
+        device.mkdir(parents=True)
+        for file, text in zip(("vendor", "class", "device"), values.split(), strict=True):
+            (device / file).write_text(f"{text}\n")
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/cpuinfo").write_text(X86.format(number=0, extra=""))
+    return tmp_path
+
+
+def test_gpus_on_the_bus_are_named_by_number_or_noted_with_the_fix(
+    driver: Driver, root: Path
+) -> None:
+    here, note = detect.this_machine(root), "an NVIDIA GPU is on the PCI bus"
+    assert here.other_gpus == tuple(f"AMD GPU 1002:{it}" for it in ("744c", "74a1", "unknown"))
+    assert here.notes[1:] == (f"{note}: install the NVIDIA driver",)
+    assert read_again(here) == here
     (root / ".dockerenv").touch()
     fix = "start the container with its GPUs (--gpus all)"
     assert detect.this_machine(root).notes[1:] == (f"{note}: {fix}",)
@@ -197,16 +198,8 @@ def test_a_gpu_without_a_driver_is_noted_with_the_fix(
 
 
 @pytest.mark.usefixtures("driver")
-def test_amd_gpus_are_named_by_their_number(tmp_path: Path) -> None:
-    here = detect.this_machine(tree(tmp_path, "amd"))
-    assert here.other_gpus == tuple(f"AMD GPU 1002:{it}" for it in ("744c", "74a1", "unknown"))
-    assert read_again(here) == here
-    assert len(here.notes) == 1, "none of NVIDIA"
-
-
-@pytest.mark.usefixtures("driver")
-def test_platform_and_wsl_are_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root, uname = tree(tmp_path, ""), platform.uname()
+def test_platform_and_wsl_are_recognised(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uname = platform.uname()
     for system, name, expected in (
         ("Linux", "aarch64", "aarch64-linux"),
         ("Darwin", "arm64", "aarch64-darwin"),
@@ -248,12 +241,6 @@ def test_the_saved_flags_are_those_that_archspec_lists_for_the_cpu(path: Path) -
         known = archspec.cpu.TARGETS[here.cpu.microarchitecture or ""].features
         in_cpuinfo = {"pni" if feature == "sse3" else feature for feature in known}
         assert set() < in_cpuinfo <= set(here.cpu.flags.split())
-
-
-@hypothesis.settings(max_examples=100, deadline=None)
-@hypothesis.given(machines())
-def test_a_description_is_read_as_it_was_written(here: Machine) -> None:
-    assert read_again(here) == here
 
 
 GOOD = (MACHINES / "dgx-spark.json").read_bytes()
