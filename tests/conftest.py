@@ -23,6 +23,7 @@ from invoke.program import Program
 from one_release import one_release, with_releases
 
 from build_pytorch.base import paths
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
@@ -78,11 +79,13 @@ OF_ANOTHER_USER = {
 needs_nix = pytest.mark.skipif(NIX is None, reason="Nix is not installed")
 
 
-ONE = one_release(WHOLE)
-"""matrix.toml with its release of PyTorch 2.10 only: most tests are about one release."""
-
-OLDER = with_releases(WHOLE, "cuda13_0", "cuda12_8", "nightly")
-"""matrix.toml without the release that has most of its values from another one."""
+try:
+    ONE = one_release(WHOLE)
+    OLDER = with_releases(WHOLE, "cuda13_0", "cuda12_8", "nightly")
+except (BuildPytorchError, KeyError):  # the tests that read it say what is wrong with it
+    ONE = OLDER = WHOLE
+"""matrix.toml with its release of PyTorch 2.10 only, which most tests are about; and without the
+releases that have most of their values from another one."""
 
 
 class Project:
