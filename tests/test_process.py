@@ -152,9 +152,7 @@ def test_an_error_in_the_reader_of_lines_ends_the_program() -> None:
 # --- signals, and what a program leaves ---
 
 
-def test_what_a_program_leaves_behind_in_its_group_is_ended(
-    tmp_path: Path,
-) -> None:
+def test_what_a_program_leaves_behind_in_its_group_is_ended(tmp_path: Path) -> None:
     start = time.monotonic()
     script = f"sleep 60 & echo $! >{tmp_path}/pid; kill -9 $$"
     assert process.run(shell(script)).code == -signal.SIGKILL
@@ -209,11 +207,3 @@ def test_no_program_survives_a_signal_that_arrives_while_it_is_started(tmp_path:
         signal.signal(signal.SIGTERM, before)
     started = [int(pid) for pid in pids.read_text().split()]
     wait_until(lambda: all(map(is_gone, started)), "end of all programs")
-
-
-def test_a_program_inherits_that_a_signal_is_ignored() -> None:
-    """As under nohup, and in the background of a shell."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    done = process.run(shell("kill -HUP $$; echo goes on"))
-    signal.signal(signal.SIGHUP, before)
-    assert done.stdout == "goes on\n"
