@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import multiprocessing
 import os
 import random
 import re
@@ -391,33 +392,31 @@ def run_alone(project: Project, command: str) -> subprocess.CompletedProcess[str
         return run_in_process(project.root, CHANGES[command], {})
 
 
-def run_killed(project: Project, command: str, point: int) -> tuple[int, int]:
+def run_killed(project: Project, command: str, point: int = 0) -> tuple[int | None, int]:
     """Run a command of CHANGES in a child that ends by kill -9 before a rename or a deletion.
 
-    Returns its exit code and, if it was not killed, the number of such points.
+    Returns its exit code and the number of such points that it came to.
     """
-    reader, writer = os.pipe()
-    if not (child := os.fork()):
-        seen = 0
+    context = multiprocessing.get_context("fork")
+    seen = context.Value("i")
 
-        def counted(function: Callable[..., None]) -> Callable[..., None]:
-            def wrapper(*args: Any, **options: Any) -> None:
-                nonlocal seen
-                seen += 1
-                if seen == point:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                function(*args, **options)
+    def counted(function: Callable[..., None]) -> Callable[..., None]:
+        def wrapper(*args: Any, **options: Any) -> None:
+            seen.value += 1
+            if seen.value == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+            function(*args, **options)
 
-            return wrapper
+        return wrapper
 
+    def run() -> None:
         os.replace, os.unlink = counted(os.replace), counted(os.unlink)
-        code = run_alone(project, command).returncode
-        os.write(writer, b"%d" % seen)
-        os._exit(code)
-    os.close(writer)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    with os.fdopen(reader) as seen_points:
-        return code, int(seen_points.read() or 0)
+        sys.exit(run_alone(project, command).returncode)
+
+    child = context.Process(target=run)
+    child.start()
+    child.join()
+    return child.exitcode, seen.value
 
 
 @pytest.mark.slow
@@ -433,7 +432,7 @@ def test_a_killed_change_is_finished_by_the_same_command(
     old = project.snapshot()
     for _ in range(2):  # the first run also makes the folder of the state, which Git ignores
         restore(project)
-        code, points = run_killed(project, command, 0)
+        code, points = run_killed(project, command)
     new = project.snapshot()
     assert (code, new != old) == (0, True)
     seed = time.time_ns() % (1 << 30)
