@@ -161,10 +161,6 @@ class Project:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def invoke_process(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        """Run invoke in a process of its own: for what a process or the copied program decides."""
-        return self.run_process("invoke", *argv)
-
     def nox(self, *argv: str) -> subprocess.CompletedProcess[str]:
         return self.run("nox", *argv)
 

@@ -110,7 +110,7 @@ def test_a_signal_is_one_line_also_while_modules_are_imported(
     project: Project, number: str, code: int, says: str
 ) -> None:
     (project.own_program() / "generate/recipes.py").write_text(KILL.format(number))
-    done = project.invoke_process("all")
+    done = project.run_process("invoke", "all")
     assert (done.returncode, done.stderr) == (code, ENDED.format(says))
 
 
@@ -224,7 +224,7 @@ def test_a_command_works_in_a_subfolder_of_its_project(still: Project) -> None:
 
 def test_a_missing_dependency_is_one_line(project: Project) -> None:
     (project.root / "msgspec.py").write_text("raise ModuleNotFoundError(name='msgspec')")
-    done = project.invoke_process("all")
+    done = project.run_process("invoke", "all")
     assert done.returncode == 2
     assert "msgspec is missing; run `pip install -e .`" in error_line(done)
     assert error_line(done) in project.nox("-s", "verify").stdout

@@ -6,8 +6,6 @@ import gzip
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 import tracemalloc
 from collections.abc import Iterable, Sequence
@@ -479,13 +477,8 @@ def test_diagnose_prints_the_failure_its_lines_and_what_to_do(project: Project) 
     # Headers of a library are missing, and two steps fail at once. No rule names it.
     error = "/build/source/c10/util/env.cpp:3:10: fatal error: fmt/format.h: No such file"
     assert f"  first error, line 13: {error}" in shown("22-header-missing.log")
-
-
-def test_a_log_from_standard_input_is_one_document_with_json(still: Project) -> None:
-    log = (LOGS / "06-gpu-recipe-cpu-build.log").read_bytes()
-    argv = [sys.executable, "-m", "invoke", "diagnose", "-", "--variant", "sm120-avx2", "--json"]
-    done = subprocess.run(argv, input=log, cwd=still.root, capture_output=True, check=True)
-    document = json.loads(done.stdout)
+    argv = (str(LOGS / "06-gpu-recipe-cpu-build.log"), "--variant", "sm120-avx2", "--json")
+    document = json.loads(project.invoke("diagnose", *argv).stdout)
     assert (document["stops"], document["rule"]) == (True, "wrong-version")
     assert document["matches"][0]["line"] == 11
 

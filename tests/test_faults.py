@@ -241,7 +241,7 @@ def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(project: Project) -> No
     root = Path(os.fsdecode(bytes(project.root) + b"\xff"))
     project.own_program()
     project.root.rename(root)
-    done = Project(root).invoke_process("all")
+    done = Project(root).run_process("invoke", "all")
     assert done.returncode == 0, done.stderr
 
 
@@ -354,6 +354,8 @@ def test_a_named_file_may_be_standard_input(project: Project) -> None:
     named = project.invoke("recommend", "--json", "--machine", "here.json").stdout
     read = after(project, "exec <here.json", "recommend", "--json", "--machine", "-")
     assert read.stdout == named
+    log = after(project, "exec < <(echo x.cpp: error: boom)", "diagnose", "-").stdout
+    assert "/dev/stdin: 1 line" in log
     done = after(project, "exec < <(echo '[]')", "prefetch", "--from-log", "-")
     assert error_line(done).startswith("/dev/stdin: no hash mismatch in it")
 

@@ -93,8 +93,7 @@ def unfolded_table(lines: Sequence[str]) -> str:
 
 
 def test_the_first_screen_is_short_whatever_failed(project: Project) -> None:
-    sample = SampleFleet(project.root)
-    variants = matrix_reader.load(project.root).variants
+    sample, variants = SampleFleet(project.root), matrix_reader.load(project.root).variants
     (project.root / variants[0].path).unlink()
     for number, variant in enumerate(variants[:31]):
         sample.failed(variant, "x", message=f"x.cpp:1: error: number {number // 2} {'x' * 300}")
@@ -223,18 +222,15 @@ def test_a_ledger_of_any_size_is_read_in_a_stream(project: Project) -> None:
     path = project.root / ledger.FILE
     path.parent.mkdir(exist_ok=True)
     names = [variant.short_id for variant in matrix_reader.load(project.root).variants]
-    fields = f'"seconds":7200,"derivation":"{"x" * 160}"'
     line = (
-        '{{"event":"{}","at":"2026-11-20T12:00:00+00:00","release":"cuda13_0","digest":"x",'
-        f'"variant":"{{}}","attempt":"x-{{}}",{fields},"outcome":"{{}}"}}}}\n'
+        '{{"event":"ended","at":"2026-11-20T12:00:00+00:00","release":"cuda13_0","digest":"x",'
+        f'"variant":"{{}}","attempt":"x","derivation":"{"x" * 160}","outcome":"{{}}"}}}}\n'
     )
     with path.open("w") as file:
-        for number in range(125_000):
-            name = names[number % len(names)]
-            file.write(line.format("started", name, number, "failed"))
-            file.write(line.format("ended", name, number, "failed"))
+        for number in range(250_000):
+            file.write(line.format(names[number % len(names)], "failed"))
         file.write("x" * (65 << 20) + "\n")
-        file.write(line.format("ended", name, number, "stopped"))
+        file.write(line.format(names[0], "stopped"))
     start = time.process_time()
     document = json.loads(project.invoke("status", "--json").stdout)
     assert time.process_time() - start < 6
