@@ -239,10 +239,6 @@ def test_a_missing_or_unreadable_template_is_one_line(project: Project) -> None:
         (project.root / name).mkdir(exist_ok=True)
 
 
-def test_the_noxfile_has_at_most_120_lines() -> None:
-    assert len((PROJECT / "noxfile.py").read_text().splitlines()) <= 120
-
-
 @pytest.mark.parametrize("command", ["init", "build"])
 def test_help_after_the_name_is_no_folder_and_no_package(project: Project, command: str) -> None:
     done = project.invoke(command, "--help")
