@@ -19,6 +19,7 @@ from sample_fleet import LAST, Checkout, SampleFleet
 
 from build_pytorch.base.errors import WriteError
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import ledger
 from build_pytorch.results.package_state import PackageState, chosen_packages, package_states
 from build_pytorch.tasks.status import _next_command
@@ -104,27 +105,53 @@ def test_the_first_screen_is_short_whatever_failed(project: Project) -> None:
     assert {missing, "  12 more causes: `invoke status --packages all`"} <= set(lines)
 
 
+OUTPUT = "/nix/store/x-pytorch"
+BUILT = {"event": "ended", "outcome": "built", "outputs": (OUTPUT,)}
+BEGUN = {"event": "started", "attempt": "20261120T120000.000-999999999-1"}
+SENT = {"event": "published", "output": OUTPUT, "organization": "acme"}
+BLIND = {**SENT, "without_evidence": True}
+SMOKE = {"event": "tested", "by": "smoke", "outcome": "passed"}
+FAILED = {"event": "ended", "outcome": "failed"}
+
+
 @pytest.mark.parametrize(
-    ("outcome", "overall", "command"),
+    ("events", "link", "wanted"),
     [
-        ("passed", "tested", "publish tested"),
-        ("", "built", "inspect built"),
-        ("failed", "failed", "show cpu-avx2"),
-        ("interrupted", "interrupted", "build interrupted,outdated"),
+        ([], "", "not built; ; build cpu-avx2"),
+        ([], OUTPUT, "outdated; built unknown; build interrupted,outdated"),
+        ([BUILT], OUTPUT, "built; built yes; inspect built"),
+        ([BUILT, SMOKE], OUTPUT, "tested; built yes, tested passed; publish tested"),
+        ([BUILT, {**SMOKE, "outcome": "failed"}], OUTPUT,
+         "failed; built yes, tested failed; show cpu-avx2"),
+        ([BEGUN], "", "interrupted; built interrupted; build interrupted,outdated"),
+        ([{**FAILED, "outcome": "interrupted"}], "",
+         "interrupted; built interrupted; build interrupted,outdated"),
+        ([FAILED], "", "failed; built failed; diagnose cpu-avx2"),
+        ([FAILED, BUILT], OUTPUT, "built; built yes; inspect built"),
+        # A result is of the recipe that the ledger names.
+        ([BUILT, BLIND], OUTPUT, "published; built yes, published no evidence; recommend"),
+        ([{**it, "digest": "sha256:2"} for it in (BUILT, SMOKE, BLIND)], OUTPUT,
+         "outdated; built outdated; build interrupted,outdated"),
+        # What is published counts where the result is not here.
+        ([BUILT], "", "not built; ; build cpu-avx2"),
+        ([BUILT, SENT, SMOKE], "",
+         "published; built elsewhere, tested passed, published yes; recommend"),
+        ([{**it, "digest": "sha256:2"} for it in (BUILT, SENT)], "",
+         "not built; ; build cpu-avx2"),
     ],
-)
-def test_what_is_next_depends_on_the_least_advanced(
-    checkout: Checkout, outcome: Any, overall: str, command: str
+)  # fmt: skip
+def test_events_decide_the_state_of_a_package_and_what_is_next(
+    matrix: Matrix, events: list[dict[str, Any]], link: str, wanted: str
 ) -> None:
-    package = checkout.package("cpu-avx2")
-    if outcome == "interrupted":
-        checkout.ended(checkout.started(package, LAST), outcome, 1.0)
-    else:
-        output = checkout.built(package, checkout.store)
-    if outcome in {"passed", "failed"}:
-        checkout.tested(package, output, by="smoke", outcome=outcome)
-    state = checkout.state("cpu-avx2")
-    assert (state.overall, _next_command([state])) == (overall, f"invoke {command}")
+    package, digest = next(p for p in matrix.packages if p.id == "cpu-avx2"), "sha256:1"
+    of_package = [ledger.event_of(package, **{"digest": digest, **event}) for event in events]
+    state = PackageState(package=package, digest=digest, link=link, events=tuple(of_package))
+    steps = [f"{name} {mark}" for name, mark in state.steps.items() if mark != "-"]
+    assert steps.pop(0) == "recipe yes"
+    command = _next_command([state]).removeprefix("invoke ")
+    assert f"{state.overall}; {', '.join(steps)}; {command}" == wanted
+    assert bool(state.output) == (state.built == "yes"), "nothing else may be run here"
+    assert state.organizations == {e.organization for e in of_package if e.digest == digest} - {""}
 
 
 def test_states_are_words_among_the_patterns(fleet: Project, status: Callable[..., str]) -> None:
@@ -181,31 +208,15 @@ def test_json_has_why_when_where_and_how_long_and_diagnose_takes_the_id(
     assert "found 4 packages" in fleet.invoke("diagnose", "cpu-*").stderr
 
 
-def test_a_result_is_of_the_recipe_that_the_ledger_names(checkout: Checkout) -> None:
+def test_packages_of_two_catalogs_may_have_one_name(checkout: Checkout) -> None:
     package = checkout.package("cpu-avx2")
-    output = checkout.built(package, checkout.store)
-    common = checkout.common(package, LAST)
-    blind = ledger.Event(event="published", **common, output=output, without_evidence=True)
-    checkout.append(blind)
-    state = checkout.state("cpu-avx2")
-    wanted = {"recipe": "yes", "built": "yes", "compared": "-", "published": "no evidence"}
-    assert (state.overall, state.steps | wanted) == ("published", state.steps)
+    checkout.built(package, checkout.store)
     assert package.companion is None
-    twin = replace(
-        package, release_name="other", id="other/cpu-avx2"
-    )  # of one name, in two catalogs
+    twin = replace(package, release_name="other", id="other/cpu-avx2")
     states = package_states(checkout.root, [package, twin])
-    assert {i: s.built for i, s in states.items()} == {
-        "cpu-avx2": "yes",
-        "other/cpu-avx2": "unknown",
-    }
+    assert [state.built for state in states.values()] == ["yes", "unknown"]
     (checkout.root / package.path).write_text("another recipe")
-    state = checkout.state("cpu-avx2")
-    assert (state.built, state.link, state.overall) == ("outdated", output, "outdated")
-    assert (state.output, state.steps["published"]) == ("", "-")
-    (checkout.root / ".build-pytorch/ledger.jsonl").unlink()
-    state = checkout.state("cpu-avx2")
-    assert (state.built, state.link) == ("unknown", output)
+    assert checkout.state("cpu-avx2").built == "outdated"
 
 
 def test_a_ledger_that_is_no_regular_file_is_an_error_and_does_not_block(tmp_path: Path) -> None:
@@ -237,22 +248,6 @@ def test_a_ledger_of_any_size_is_read_in_a_stream(project: Project) -> None:
     assert document["skipped"] == 1
     built = [row["steps"]["built"] for row in document["packages"]]
     assert (built.count("failed"), built.count("stopped")) == (len(names) - 1, 1)
-
-
-def test_a_published_result_counts_where_it_is_not_here(checkout: Checkout) -> None:
-    package, output = checkout.package("cpu-avx2"), "/nix/store/x-pytorch"
-    checkout.ended(checkout.started(package, LAST), "built", 60.0, outputs=(output,))
-    assert checkout.state("cpu-avx2").overall == "not built"
-    common = checkout.common(package, LAST + timedelta(hours=1))
-    checkout.append(ledger.Event(event="published", **common, output=output, organization="acme"))
-    smoke = ledger.Event(event="tested", **common, output=output, by="smoke", outcome="passed")
-    checkout.append(smoke)
-    found = checkout.state("cpu-avx2")
-    assert (found.overall, found.organizations) == ("published", {"acme"})
-    assert (found.built, found.steps["tested"]) == ("elsewhere", "passed")
-    assert found.output == "", "nothing to run here"
-    (checkout.root / package.path).write_text("another recipe")
-    assert checkout.state("cpu-avx2").overall == "not built"
 
 
 def foreign(checkout: Checkout, event: ledger.Event, **keys: object) -> None:
