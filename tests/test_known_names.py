@@ -13,8 +13,7 @@ import pytest
 from conftest import PROJECT, WHOLE
 
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.hardware.detect import described_machine
-from build_pytorch.hardware.names import gpu_named, processor_named
+from build_pytorch.hardware.detect import described_machine, gpu_named, processor_named
 from build_pytorch.matrix import defaults, known_hardware, matrix_reader
 from build_pytorch.matrix.available import available_builds, driver_of, stale_builds, wheel_like
 from build_pytorch.matrix.compatibility import capability_of, fit, runs_on

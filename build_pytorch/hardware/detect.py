@@ -10,9 +10,9 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pynvml
@@ -22,11 +22,11 @@ from build_pytorch.base.console import visible
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.hardware import saved_machines
 from build_pytorch.hardware.choose import Person
-from build_pytorch.hardware.names import NamedGpu, gpu_named, processor_named, products
 from build_pytorch.hardware.own_builds import flags_up_to
 from build_pytorch.hardware.saved_machines import Driver, Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.field_types import Capability, CudaVersion
+from build_pytorch.matrix.known_hardware import KnownProcessor, of_capability
 from build_pytorch.matrix.model import Matrix
 
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}  #: of macOS, BSD, Windows: of Linux
@@ -34,6 +34,19 @@ _TOOLS: Final = ("uv", "flox", "pixi", "mamba", "conda", "nix-shell")
 _QUOTED: Final = 36  #: characters of a wrong value in an error
 _LONGEST: Final = 200  #: characters of a name that is looked for
 _CUDA: Final = re.compile(r"[1-9]\d?\.\d{1,2}", re.ASCII)  #: versions of drivers begin above 100
+_FILLER: Final = re.compile(
+    r"\((r|tm)\)|\b(nvidia|geforce|tesla|grid|intel|amd|arm|core|cpu|processor|\d+th gen)\b"
+)
+"""What does not count in the name of a GPU or a CPU, in lower case."""
+
+
+class NamedGpu(NamedTuple):
+    """A GPU that a person names."""
+
+    name: str
+    capability: str
+    processor: str | None
+    """Key of the processor beside it, where it exists in ARM machines only."""
 
 
 def person_here() -> Person:
@@ -152,8 +165,13 @@ def described_machine(
     `gpu` are names or capabilities with commas, or `none`. A GPU that exists in ARM machines only
     brings their CPU. Raises BuildPytorchError.
     """
-    words = [] if gpu in {"", "none"} else gpu.split(",")
-    named = [_gpu(word.strip()[:_LONGEST]) for word in words]
+    named: list[NamedGpu] = []
+    for word in [] if gpu in {"", "none"} else gpu.split(","):
+        found = gpu_named(word.strip()[:_LONGEST])
+        if found is None:
+            allowed = "an NVIDIA GPU such as 'RTX 4090', a compute capability such as 8.9, none"
+            raise _unknown("gpu", word.strip(), allowed, products())
+        named.append(found)
     if not (cpu or file):
         cpu = next((it.processor for it in named if it.processor), "")
     machine = saved_machines.load(Path(file)) if file else None
@@ -184,14 +202,6 @@ def _unknown(option: str, found: str, allowed: str, known: Iterable[str]) -> Bui
     return BuildPytorchError(f'--{option}: found "{visible(found[:_QUOTED])}"{hint}')
 
 
-def _gpu(name: str) -> NamedGpu:
-    """Return the GPU of a name or capability."""
-    if found := gpu_named(name):
-        return found
-    allowed = "an NVIDIA GPU such as 'RTX 4090', a compute capability such as 8.9, none"
-    raise _unknown("gpu", name, allowed, products())
-
-
 def _cpu(name: str, matrix: Matrix) -> tuple[str, Processor]:
     """Return platform and CPU of an ISA, or of a generation or a name of CPUs."""
     isas = matrix.cpus
@@ -214,3 +224,67 @@ def _with_driver(machine: Machine, text: str) -> Machine:
         return replace(machine, driver=driver, cuda=None)
     allowed = "a driver version such as 550 or 580.65.06, a CUDA such as 12.8, none"
     raise _unknown("driver", text, allowed, ())
+
+
+# --- names of products ---
+
+
+def products() -> dict[str, str]:
+    """Return the keys of the known GPU architectures by the names of their products."""
+    gpus = known_hardware.load().gpu.items()
+    return {name: key for key, gpu in gpus for name in (*gpu.names, *gpu.arm_only)}
+
+
+def gpu_named(name: str) -> NamedGpu | None:
+    """Return the GPU of a product's name, such as `NVIDIA A100-SXM4-40GB`, or of a capability.
+
+    A capability such as 8.9 may be unknown. It is also named by sm89, sm_89 or compute_89, and
+    a product without the first word of its name, such as 4090 or A4000.
+    """
+    key = re.sub("^(sm|compute)_", "sm", name.lower())
+    known = known_hardware.load().gpu
+    gpu = known.get(key) or of_capability(name)
+    if gpu or re.fullmatch(r"[1-9]\d?\.\d", name, re.ASCII):
+        capability = gpu.capability if gpu else name
+        is_arm = gpu is not None and "x86_64-linux" not in gpu.hosts
+        beside = next(iter(gpu.arm_only.values())) if gpu and is_arm else None
+        return NamedGpu(f"a GPU of capability {capability}", capability, beside)
+    keys = products()
+    product = _best_match({product: (_gpu_pattern(product),) for product in keys}, name)
+    if product is None:
+        return None
+    gpu = known[keys[product]]
+    return NamedGpu(name, gpu.capability, gpu.arm_only.get(product))
+
+
+def processor_named(name: str) -> KnownProcessor | None:
+    """Return the generation of a CPU by its key or name, such as `Ryzen 9 7950X`."""
+    known = known_hardware.load().processor
+    names = {key: it.names for key, it in known.items()}
+    key = name if name in names else _best_match(names, name)
+    if not key and name[:1].isalpha():
+        key = _best_match(names, f"xeon {name}")  # such as E5-2680 v4, Gold 6148
+    return known[key] if key else None
+
+
+def _words(name: str) -> str:
+    """Return what counts in a name: runs of letters and of digits in lower case."""
+    return " ".join(re.findall("[a-z]+|[0-9]+", _FILLER.sub(" ", name.lower())))
+
+
+def _gpu_pattern(product: str) -> str:
+    """Return a regular expression for the words of a GPU's name; GTX 780M is no GTX 780."""
+    words = _words(product)
+    if re.search(" .*[0-9]", product):
+        words = re.sub("^([a-z]+) ", r"(\1 )?", words)
+    return f"{words}(?! m( |$))"
+
+
+def _best_match(patterns: Mapping[str, Iterable[str]], name: str) -> str | None:
+    """Return the key of the pattern that matches most of the first words of a name, or None."""
+    words, found = _words(name), {}
+    for key, regular in patterns.items():
+        for each in regular:
+            if match := re.match(f"(?:{each})(?![^ ])", words):
+                found[match.end()] = key
+    return found[max(found)] if found else None

@@ -13,15 +13,8 @@ from msgspec import Meta, Struct, convert
 
 from build_pytorch.base import files, foreign_json
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.matrix.field_types import (
-    Capability,
-    CudaVersion,
-    Text,
-    dotted,
-    like,
-    message,
-    misfits,
-)
+from build_pytorch.matrix import field_types
+from build_pytorch.matrix.field_types import Capability, CudaVersion, Text, like
 
 System = Annotated[
     str, like("[a-z0-9_]+-[a-z0-9]+", "a platform in Nix's notation, such as x86_64-linux")
@@ -79,8 +72,9 @@ def parse(data: bytes, name: str) -> Machine:
     except ValueError as error:
         fix = "write one with `invoke recommend --describe`"
         raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
-    if faults := misfits(raw, Machine):
-        raise BuildPytorchError(message([f"{name}: {dotted(at)}: {what}" for at, what in faults]))
+    if faults := field_types.misfits(raw, Machine):
+        lines = [f"{name}: {field_types.dotted(at)}: {what}" for at, what in faults]
+        raise BuildPytorchError(field_types.message(lines))
     machine = convert(raw, Machine)
     if len({gpu.index for gpu in machine.gpus}) < len(machine.gpus):
         raise BuildPytorchError(f"{name}: gpus: found an index twice; allowed: each GPU once")
