@@ -190,7 +190,6 @@ MISTAKES = [
     # values that contradict each other
     ('"sm110", "sm121"]', '"sm110", "sm110"]', "group[1]", "sm110-armv8_2 twice"),
     ("", '[gpu.sm121]\ncapability = "12.0"', "gpu.sm121.capability", "the same digits"),
-    ("", '[gpu.sm61]\nfirst_cuda = "12.9"', "cuda12_8.group[1].gpu[0]", "CUDA 12.9 to 12.9"),
     ("", '[gpu.sm61]\nlast_cuda = "12.6"', "cuda12_8.group[1].gpu[0]", "to 12.6"),
     (NAMES, 'names = { pname = "pytorch29" }', "cuda12_8.names.pname", 'a name with "28"'),
     ("python{python}-cuda{cuda}", "python{python}-cuda12_8", "names.gpu", 'a name with "cuda13_0"'),
@@ -227,7 +226,8 @@ MISTAKES = [
     ("", '[cpu.avx2]\ncpuinfo = ["avx2", "f16c"]', "cpuinfo", "also fma: its flags need them"),
     ("", '[cpu.armv9]\ncpuinfo = ["sve"]', "cpu.armv9.cpuinfo", "also sve2: its flags"),
     ("", '[cpu.avx512]\nflags = ["-mavx512bf16"]', "cpu.avx512.cpuinfo", "also avx512_bf16: its"),
-    ("", '[gpu.sm120]\nfirst_cuda = "12.0"', "first_cuda", 'found "12.0"; allowed: 12.8 or newer'),
+    ("", '[gpu.sm120]\nfirst_cuda = "12.0"', "first_cuda", 'found "12.0"; allowed: 12.8, the fir'),
+    ("", '[gpu.sm90]\nfirst_cuda = "12.0"', "first_cuda", 'found "12.0"; allowed: 11.8, the fir'),
     ("", '[gpu.sm120]\ndriver = "525.60"', "driver", 'found "525.60"; allowed: 570.26 or newer'),
     (OF_TORCH, f"sha256-{'A' * 43}=", "cuda13_0.torch.hash", "found a fake hash"),
     (OF_VISION, OF_TORCH, "torchvision.hash", "the hash of pytorch v2.10.0"),
@@ -271,7 +271,7 @@ def test_each_mistake_is_one_line_with_place_found_and_allowed(
         ),
         (
             ("", '[gpu.sm120]\nfirst_cuda = "13.1"'),
-            ["[0].gpu[0]: ", "[0].gpu[0]: ", "[2].gpu[0]: "],
+            ["[0].gpu[0]: ", "[0].gpu[0]: ", "[2].gpu[0]: ", "gpu.sm120.first_cuda: "],
         ),
     ],
 )

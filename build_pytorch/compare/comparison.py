@@ -23,7 +23,7 @@ from build_pytorch.compare.measurement import MeasuredSetting, ProcessReport, Ve
 from build_pytorch.hardware import detect
 from build_pytorch.matrix.available import INDEX
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.versions import minor_version, release_of
+from build_pytorch.matrix.versions import minor_version, order
 from build_pytorch.nix import store
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
@@ -55,7 +55,7 @@ class ComparedTorch(Struct, frozen=True, kw_only=True):
     def wheel(self) -> str:
         """The name of the official wheel of the same PyTorch version and CUDA."""
         line = f"cu{self.cuda.replace('.', '')}" if self.cuda else "cpu"
-        return f"wheel:{release_of(self.version)}+{line}"
+        return f"wheel:{order(self.version).base_version}+{line}"
 
 
 class ComparedBuild(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.target import Findings, InspectionFinding, Target
 from build_pytorch.matrix import build_features
 from build_pytorch.matrix.model import Package, Variant
-from build_pytorch.matrix.versions import minor_version, release_of
+from build_pytorch.matrix.versions import minor_version, order
 
 _ORIGIN: Final = "the files"
 _LIBRARIES: Final = "the libraries"
@@ -66,7 +66,8 @@ def judge_config(
     package: Package, version: str | None, cuda: str | None, flags: str | None
 ) -> Findings:
     """Compare a configuration with the matrix; `cuda`: "" for none. What is None is undecided."""
-    known, stated = {"the version": version}, release_of(version)
+    known = {"the version": version}
+    stated = order(version or "").base_version  # companions have a0 at their release tags too
     if package.companion is None:
         known |= {"the CUDA version": cuda, "CXX_FLAGS": flags}
         stated = (version or "").partition("+")[0]  # after it: who built it, and how (PEP 440)

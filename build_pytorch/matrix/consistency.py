@@ -5,6 +5,7 @@ Most rules are rows: the path of a value, whether it is wrong, and what is allow
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -72,11 +73,11 @@ def _faults(table: Struct, rows: Iterable[Row], *place: str | int) -> Iterator[F
 
 def unknown_keys(spec: MatrixFile) -> Iterator[Fault]:
     """Yield keys of tables that the file does not have and nobody knows."""
-    tables = (("gpu", [*spec.gpus]), ("cpu", [*spec.cpus]), ("patches", [*spec.patches]))
-    lists: list[tuple[Trail, Struct]] = []
+    tables = {"gpu": [*spec.gpus], "cpu": [*spec.cpus], "patches": [*spec.patches]}
+    lists: list[tuple[Trail, Struct | None]] = []
     for number, rule in enumerate(spec.rules):
-        parts = (("effect", rule.effect), ("when", rule.when), ("until", rule.until))
-        lists += [(("rule", number, name), part) for name, part in parts if part]
+        parts = {"effect": rule.effect, "when": rule.when, "until": rule.until}
+        lists += [(("rule", number, name), part) for name, part in parts.items()]
     named: list[tuple[Trail, str, Iterable[str]]] = []
     for name, release in spec.releases.items():
         place: Trail = ("release", name)
@@ -85,7 +86,7 @@ def unknown_keys(spec: MatrixFile) -> Iterator[Fault]:
         named += [((*place, "companion", key), key, companions) for key in release.companion]
         lists += [((*place, "group", number), it) for number, it in enumerate(release.group)]
     for place, table in lists:
-        for field, rows in tables:
+        for field, rows in tables.items():
             keys = enumerate(getattr(table, field, ()))
             named += [((*place, field, number), key, rows) for number, key in keys]
     for trail, key, known in named:
@@ -136,11 +137,11 @@ def _gpu(key: str, gpu: GpuArchitecture) -> Iterator[Row]:
     """The key has the digits of the capability; the facts fit those that are known."""
     own = gpu.capability
     yield "capability", key != f"sm{gpu.code}", f"the same digits with a dot as {key}"
-    known = known_hardware.of_capability(own) or gpu
-    for field in ("first_cuda", "driver"):
-        least, value = getattr(known, field), getattr(gpu, field)
-        is_older = bool(least and value and order(value) < order(least))
-        yield field, is_older, f"{least} or newer, as {own} needs"
+    known = known_hardware.load().gpu.get(key, gpu)
+    is_other = gpu.first_cuda != known.first_cuda
+    yield "first_cuda", is_other, f"{known.first_cuda}, the first CUDA that compiles for {own}"
+    is_older = order(gpu.driver or known.driver or "") < order(known.driver or "")
+    yield "driver", is_older, f"{known.driver} or newer, as {own} needs"
 
 
 def _cpu(spec: MatrixFile, key: str, cpu: CpuIsa) -> Iterator[Row]:
@@ -164,11 +165,9 @@ def _cpu(spec: MatrixFile, key: str, cpu: CpuIsa) -> Iterator[Row]:
         fits = lower.platform == cpu.platform and lower.level < cpu.level and not lower.same_as
         allowed = f"an ISA of {cpu.platform} of a lower level, which is the same as no other one"
         yield "same_as", not fits, allowed
-    keys = list(spec.cpus)
-    for other, less in spec.cpus.items():
-        if other != key and less.platform == cpu.platform:
-            is_same = less.level == cpu.level and keys.index(other) < keys.index(key)
-            yield "level", is_same, f"another level than {other}"
+    for other, before in itertools.takewhile(lambda row: row[0] != key, spec.cpus.items()):
+        is_same = (before.platform, before.level) == (cpu.platform, cpu.level)
+        yield "level", is_same, f"another level than {other}"
 
 
 def _release(release: Release, pin: Pin) -> Iterator[Row]:
@@ -321,8 +320,8 @@ def collisions(spec: MatrixFile, packages: Sequence[Package]) -> Iterator[Fault]
         for index, entry in enumerate(release.cleanup):
             place = ("release", name, "cleanup", index, "file")
             is_recipe = f"{release.folder}/{entry.file}" in paths_of
-            allowed = "a file that no variant needs"
-            if entry.action != "delete":
-                allowed = f"with action {entry.action} the recipe of a variant"
-            if is_recipe == (entry.action == "delete"):
+            allowed = f"with action {entry.action} the recipe of a variant"
+            if entry.action == "delete":
+                is_recipe, allowed = not is_recipe, "a file that no variant needs"
+            if not is_recipe:
                 yield place, wrong(quoted(entry.file), allowed)

@@ -16,8 +16,9 @@ from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import consistency, defaults, matrix_text, rules
 from build_pytorch.matrix.field_types import Fault, Kind, Trail, dotted, message, misfits
-from build_pytorch.matrix.model import Matrix, Package
+from build_pytorch.matrix.model import Matrix, Package, Phase
 from build_pytorch.matrix.tables import Group, MatrixFile, companion_folder_of
+from build_pytorch.matrix.versions import digits
 
 _RESTORE: Final = (
     "restore it with `git checkout matrix.toml`; outside a checkout of build-pytorch, "
@@ -152,8 +153,14 @@ def _of_group(spec: MatrixFile, release_name: str, group: Group) -> Iterator[Pac
     names, prefix = release.names, f"{release_name}/" * (len(spec.releases) > 1)
     has_wrappers = group.gpu and release.cuda and release.cuda.packages_from
     ends = ("", "-wrapper") if has_wrappers else ("",)
+    pin, python = spec.pins[release.nixpkgs.pin], release.python.version
     for gpu_key, cpu_key, end in itertools.product(group.gpu or (None,), group.cpu, ends):
-        cpu = spec.cpus[cpu_key]
+        cpu, gpu = spec.cpus[cpu_key], spec.gpus[gpu_key] if gpu_key else None
+        phase = Phase.GPU_X86 if cpu.platform == "x86_64-linux" else Phase.GPU_ARM
+        label, impossible = (gpu_key or "").upper(), None
+        if gpu and cpu.platform not in gpu.hosts:
+            real = f"{', '.join(gpu.products)} on {' and '.join(gpu.hosts)} only"
+            impossible = f"no {cpu.platform} machine has {label}: {real}"
         kind: Kind = "gpu" if gpu_key else "cpu-only"
         short_id = f"{gpu_key or 'cpu'}-{cpu_key}{end}"
         stem = f"{names.gpu}-{gpu_key}-{cpu_key}" if gpu_key else f"{names.cpu}-{cpu_key}"
@@ -163,13 +170,19 @@ def _of_group(spec: MatrixFile, release_name: str, group: Group) -> Iterator[Pac
         yield Package(
             release_name=release_name,
             release=release,
-            pin=spec.pins[release.nixpkgs.pin],
+            pin=pin,
             group=group,
             gpu_key=gpu_key,
-            gpu=spec.gpus[gpu_key] if gpu_key else None,
+            gpu=gpu,
             cpu_key=cpu_key,
             cpu=cpu,
+            platform=cpu.platform,
             kind=kind,
+            phase=phase if gpu else Phase.CPU_ONLY,
+            gpu_label=label,
+            products=gpu.hosts.get(cpu.platform, gpu.products) if gpu else (),
+            impossible=impossible,
+            python_set=f"python{3 if python == pin.python else digits(python)}Packages",
             short_id=short_id,
             id=f"{prefix}{short_id}",
             package=f"{names.package}-{stem}{names.suffix}{end}",

@@ -29,7 +29,7 @@ from build_pytorch.matrix.tables import (
     Release,
     Rule,
 )
-from build_pytorch.matrix.versions import digits, numbers
+from build_pytorch.matrix.versions import numbers
 
 _OF_SOURCE = frozenset({"find-cuda-toolkit-stub", "cupti-paths", "codegen-condition"})
 
@@ -78,7 +78,17 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
     gpu: GpuArchitecture | None
     cpu_key: str
     cpu: CpuIsa
+    platform: ft.Platform
     kind: ft.Kind  #: GPU code, none, or Apple's Metal (mps)
+    phase: Phase  #: the phase that writes the recipe
+    gpu_label: str  #: the architecture in upper case, such as `SM120`; empty for CPU-only variants
+    products: tuple[str, ...]  #: the GPUs it is for: those of its platform, or all if none is on it
+    impossible: str | None
+    """Why no machine has this pair of GPU and CPU, or None if one exists.
+
+    Such a package is generated and verified, and never recommended.
+    """
+    python_set: str  #: the attribute of nixpkgs that has the packages of its Python
     short_id: str  #: the name inside its release, such as `sm120-avx512`, `cpu-avx2+torchvision`
     id: str  #: the name in the matrix: with several releases such as `cuda12_8/sm120-avx512`
     package: str  #: the Flox package name, which is also the stem of the recipe's file name
@@ -122,42 +132,9 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
         return self.source.version
 
     @property
-    def platform(self) -> ft.Platform:
-        """The platform that it is built for."""
-        return self.cpu.platform
-
-    @property
-    def phase(self) -> Phase:
-        """The phase that writes the recipe."""
-        if self.gpu is None:
-            return Phase.CPU_ONLY
-        return Phase.GPU_X86 if self.platform == "x86_64-linux" else Phase.GPU_ARM
-
-    @property
-    def impossible(self) -> str | None:
-        """Why no machine has this pair of GPU and CPU, or None if one exists.
-
-        Such a package is generated and verified, and never recommended.
-        """
-        if self.gpu is None or self.platform in self.gpu.hosts:
-            return None
-        real = f"{', '.join(self.gpu.products)} on {' and '.join(self.gpu.hosts)} only"
-        return f"no {self.platform} machine has {self.gpu_label}: {real}"
-
-    @property
     def status(self) -> str:
         """`buildable` or `impossible-host`."""
         return "impossible-host" if self.impossible else "buildable"
-
-    @property
-    def products(self) -> tuple[str, ...]:
-        """The GPUs it is for: those of its platform, or all if there is none on it."""
-        return self.gpu.hosts.get(self.platform, self.gpu.products) if self.gpu else ()
-
-    @property
-    def gpu_label(self) -> str:
-        """The architecture in upper case, such as `SM120`; empty for CPU-only variants."""
-        return (self.gpu_key or "").upper()
 
     @property
     def cuda(self) -> CudaToolkit | None:
@@ -190,13 +167,6 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
         """The options that are true in the config of its nixpkgs, each once."""
         support = ("cudaSupport",) if self.gpu else ()
         return tuple(dict.fromkeys((*self.release.nixpkgs.config, *support)))
-
-    @functools.cached_property
-    def python_set(self) -> str:
-        """The attribute of nixpkgs that has the packages of its Python."""
-        version = self.release.python.version
-        is_default = version == self.pin.python
-        return "python3Packages" if is_default else f"python{digits(version)}Packages"
 
     @property
     def passthru(self) -> dict[str, str | None]:

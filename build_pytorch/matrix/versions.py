@@ -33,14 +33,6 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, found[0].split("."))) if found else ()
 
 
-def release_of(version: str | None) -> str:
-    """Return the release number of a version: such as `0.25.0` for `0.25.0a0+cu130`.
-
-    The version files of companions have the suffix `a0` at their release tags too.
-    """
-    return ".".join(map(str, numbers(version or "")))
-
-
 @functools.lru_cache(maxsize=4096)
 def order(version: str) -> Version:
     """Return a key that sorts versions as PEP 440 does: 2.11.0.dev20251222, 2.11.0rc1, 2.11.
