@@ -38,48 +38,6 @@ def wrong(*args):
     return got
 test = test._replace(call=wrong, reference=test.reference or real)
 """
-NO_COMPILE = "import torch._dynamo.config\ntorch._dynamo.config.disable = True"
-OTHER_GRADIENT = """
-real = torch.Tensor.backward
-torch.Tensor.backward = lambda x: real(x * (1 + 1e-3 * (x.dtype == torch.float32)))
-"""
-OTHER_FFT = """
-real = torch.fft.fft
-torch.fft.fft = lambda x: real(x) * (1 + 1e-4 * (x.dtype == torch.float32))
-"""
-BOTH = (
-    ("matmul fp32", "torch.set_float32_matmul_precision = None"),
-    ("training", OTHER_GRADIENT),
-    ("fft", OTHER_FFT),
-    ("compile", NO_COMPILE),
-)
-ALWAYS_TF32 = """
-real = torch.set_float32_matmul_precision
-torch.set_float32_matmul_precision = lambda name: real('high')
-"""
-UNSCALED = """
-real = torch._scaled_mm
-def unscaled(a, b, scale_a, scale_b, out_dtype):
-    return real(a, b, scale_a=scale_a, scale_b=torch.ones_like(scale_b), out_dtype=out_dtype)
-torch._scaled_mm = unscaled
-"""
-SHIFTED_GROUPS = """
-real = torch._grouped_mm
-torch._grouped_mm = lambda a, b, offs: real(a, b, offs=(offs - 16).clamp(min=16))
-"""
-JITERATOR = """
-real = torch.cuda.jiterator._create_jit_fn
-torch.cuda.jiterator._create_jit_fn = lambda code: real(code.replace({}))
-"""
-CPU_PROFILER = """
-real = torch.profiler.profile
-cpu = [torch.profiler.ProfilerActivity.CPU]
-torch.profiler.profile = lambda activities: real(activities=cpu)
-"""
-OTHER_FACTOR = """
-real = torch.distributed._make_nccl_premul_sum
-torch.distributed._make_nccl_premul_sum = lambda factor: real(factor + 0.5)
-"""
 # 10 bits of mantissa in place of 23, as tensor cores compute unless FP32 is requested.
 TF32 = """
 real = torch.Tensor.__matmul__
@@ -90,22 +48,56 @@ def tf32(a, b):
     return real(rounded(a), rounded(b)) if a.dtype == torch.float32 else real(a, b)
 torch.Tensor.__matmul__ = tf32
 """
+JITERATOR = """
+real = torch.cuda.jiterator._create_jit_fn
+torch.cuda.jiterator._create_jit_fn = lambda code: real(code.replace({}))
+"""
+CHANGES = {
+    "training": """
+real = torch.Tensor.backward
+torch.Tensor.backward = lambda x: real(x * (1 + 1e-3 * (x.dtype == torch.float32)))
+""",
+    "fft": """
+real = torch.fft.fft
+torch.fft.fft = lambda x: real(x) * (1 + 1e-4 * (x.dtype == torch.float32))
+""",
+    "compile": "import torch._dynamo.config\ntorch._dynamo.config.disable = True",
+    "cpu matmul fp32": TF32,
+    "cuda matmul fp32": """
+real = torch.set_float32_matmul_precision
+torch.set_float32_matmul_precision = lambda name: real('high')
+""",
+    "cuda matmul fp8 rowwise": """
+real = torch._scaled_mm
+def unscaled(a, b, scale_a, scale_b, out_dtype):
+    return real(a, b, scale_a=scale_a, scale_b=torch.ones_like(scale_b), out_dtype=out_dtype)
+torch._scaled_mm = unscaled
+""",
+    "cuda grouped matmul bf16": """
+real = torch._grouped_mm
+torch._grouped_mm = lambda a, b, offs: real(a, b, offs=(offs - 16).clamp(min=16))
+""",
+    "cuda nvrtc": JITERATOR.format('"+ y", "- y"'),
+    "cuda nccl all-reduce": """
+real = torch.distributed._make_nccl_premul_sum
+torch.distributed._make_nccl_premul_sum = lambda factor: real(factor + 0.5)
+""",
+}
+"""Changes by the name of a test, or by its end: on both devices."""
+CPU_PROFILER = """
+real = torch.profiler.profile
+cpu = [torch.profiler.ProfilerActivity.CPU]
+torch.profiler.profile = lambda activities: real(activities=cpu)
+"""
+NO_COMPILER = "import shutil\nshutil.which = lambda _: ''"
 FAULTS = (
     *(Fault(test.name, ONE_ELEMENT) for test in ROWS if "pairing" not in test.name),
-    *(Fault(f"{device} {test}", change) for device in ("cpu", "cuda") for test, change in BOTH),
-    Fault("cpu matmul fp32", TF32),
-    Fault("cpu matmul fp32", f"{TF32}\ntest = test._replace(tolerance=3e-3)", "passed"),
-    Fault(
-        "cpu compile", "import shutil\nshutil.which = lambda _: ''", "skipped", "no C++ compiler"
-    ),
-    Fault("cuda matmul fp32", ALWAYS_TF32),
-    Fault("cuda matmul fp8 rowwise", UNSCALED),
-    Fault("cuda grouped matmul bf16", SHIFTED_GROUPS),
-    Fault("cuda nvrtc", JITERATOR.format('"+ y", "- y"')),
+    *(Fault(it.name, CHANGES[key]) for it in ROWS for key in CHANGES
+      if key in {it.name, it.name.partition(" ")[2]}),
+    Fault("cpu compile", NO_COMPILER, "skipped", "no C++ compiler"),
     Fault("cuda nvrtc", JITERATOR.format('"return", "retrun"'), says="retrun"),
     Fault("cuda profiler", CPU_PROFILER, says="no kernel was recorded"),
-    Fault("cuda nccl all-reduce", OTHER_FACTOR),
-)
+)  # fmt: skip
 RUN = """
 import json, sys, time
 sys.path.insert(0, {folder!r})
@@ -130,13 +122,8 @@ def noticed(python: str, fault: Fault) -> dict[str, Any]:
     return {"test": fault.test, "change": fault.change.strip(), "noticed": is_right, **result}
 
 
-def main() -> int:
-    """Try the faults of the tests that are named; print the results as JSON."""
+if __name__ == "__main__":
     faults = [it for it in FAULTS if set(sys.argv[1:]).intersection(it.test.split())]
     results = [noticed(sys.executable, fault) for fault in faults]
     print(json.dumps(results, indent=1))
-    return int(not all(result["noticed"] for result in results))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(not all(result["noticed"] for result in results))

@@ -7,8 +7,6 @@ import gzip
 import json
 import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -69,14 +67,6 @@ def test_it_imports_nothing_but_the_standard_library_and_torch() -> None:
         assert "importlib" in names <= sys.stdlib_module_names
 
 
-@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
-def test_every_python_from_3_10_on_runs_it(version: str) -> None:
-    python = shutil.which(f"python{version}")
-    if python is None or subprocess.run([python, "-V"], check=False).returncode:
-        pytest.skip(f"no Python {version} here")
-    assert run(python)["python"]["version"].startswith(version)
-
-
 def test_every_test_has_a_name_of_its_own_and_every_companion_a_pairing_and_a_kernel() -> None:
     rows = script.tests(smoke_tests.COMPANIONS)
     assert len({test.name for test in rows}) == len(rows)
@@ -84,12 +74,6 @@ def test_every_test_has_a_name_of_its_own_and_every_companion_a_pairing_and_a_ke
     assert set(smoke_tests.COMPANIONS) == set(known_hardware.load().companion)
     for name in smoke_tests.COMPANIONS:
         assert sorted(it.device for it in rows if it.companion == name) == ["cpu", "cpu", "cuda"]
-
-
-def test_wrong_arguments_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["script.py", "--companion", "torchtext"])
-    with pytest.raises(SystemExit, match="2"):
-        script.main()
 
 
 # --- torches that break ---
@@ -358,19 +342,19 @@ def test_the_run_path_of_a_library_names_the_pytorch_it_was_compiled_with(
 
 
 @pytest.mark.parametrize(
-    ("function", "seconds", "answer"),
+    ("function", "answer"),
     [
-        (lambda: {"text": "x" * 200_000}, 60, {"text": "x" * 200_000}),
-        (lambda: os.kill(os.getpid(), signal.SIGUSR1), 60, {"why": "ended by SIGUSR1"}),
-        (lambda: os.kill(os.getpid(), 40), 60, {"why": "ended by signal 40"}),
-        (lambda: os._exit(7), 60, {"why": "ended with exit code 7"}),
-        (lambda: int("x"), 60, {"why": "ValueError: invalid literal for int() with base 10: 'x'"}),
-        (lambda: time.sleep(100), 0.3, {"why": "still running when the time limit was reached"}),
+        (lambda: {"text": "x" * 200_000}, {"text": "x" * 200_000}),
+        (lambda: os.kill(os.getpid(), 40), {"why": "ended by signal 40"}),
+        (lambda: os._exit(7), {"why": "ended with exit code 7"}),
+        (lambda: int("x"), {"why": "ValueError: invalid literal for int() with base 10: 'x'"}),
+        (lambda: time.sleep(100), {"why": "still running when the time limit was reached"}),
     ],
 )
-def test_a_function_in_a_process_of_its_own_returns_its_facts_or_how_it_ended(
-    function: Any, seconds: float, answer: Raw
+def test_a_function_in_a_process_returns_its_facts_or_how_it_ended(
+    function: Any, answer: Raw
 ) -> None:
+    seconds = 0.3 if "still" in str(answer) else 60
     assert script.in_process(function, time.monotonic() + seconds, "why") == answer
 
 
