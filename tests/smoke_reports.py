@@ -87,17 +87,6 @@ def change(document: Raw, name: str, **values: object) -> Raw:
     return document
 
 
-def own_store(folder: Path) -> dict[str, str]:
-    """The environment of a Nix store below a folder."""
-    return {
-        "NIX_REMOTE": "local",
-        "NIX_STORE_DIR": f"{folder}/nix/store",
-        "NIX_STATE_DIR": f"{folder}/nix/state",
-        "NIX_LOG_DIR": f"{folder}/nix/log",
-        "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
-    }
-
-
 def result_in_store(folder: Path, project: Project) -> tuple[dict[str, str], Path, Path]:
     """Give a project a result of cpu-avx2 in a store without Nix, whose closure has a Python.
 
