@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 from conftest import OF_ANOTHER_USER, PROJECT, copied_project, needs_nix, unfolded
-from test_prefetch import OTHER
+from test_sources import OTHER
 from world import Site, World, kill_session, model, prepare, wait_until
 
 from build_pytorch.base import git

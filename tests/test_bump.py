@@ -13,8 +13,7 @@ import pytest
 from conftest import ONE, PROJECT, WHOLE, Project, error_line, needs_nix, unfolded
 from invoke.collection import Collection
 from invoke.parser import Parser
-from test_github import NEW_PIN, OTHER_REV, commit, git, github
-from test_prefetch import OTHER, archive, nixpkgs, tool
+from test_sources import NEW_PIN, OTHER, OTHER_REV, archive, commit, git, github, nixpkgs, tool
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.generate.flox_environments import environments

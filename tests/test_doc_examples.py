@@ -25,9 +25,8 @@ from typing import Final
 import pytest
 from conftest import PROJECT, needs_nix
 from smoke_reports import raw
-from test_github import NEW_PIN, stand_in
-from test_prefetch import OTHER, offer, tool
 from test_publish import FLOX
+from test_sources import NEW_PIN, OTHER, offer, serve_github, tool
 from world import Site, World, prepared_project
 
 from build_pytorch.matrix import matrix_reader
@@ -80,7 +79,7 @@ NOT_RUN: Final = {
     "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- cuda13_0/sm90-avx2": _WHOLE,
     "BUILD_PYTORCH_DEBIAN=/srv/trixie nox -s whole -- openblas/cpu-avx2": _WHOLE,
     "invoke bump --nightly 6fc0ad22f0a07b6f38d138861c56a765d5a9bb02": (
-        "no repository here has this commit; test_github.py fetches others by revision"
+        "no repository here has this commit; test_sources.py fetches others by revision"
     ),
 }
 """Commands that no test runs, without their comments, with the reason."""
@@ -225,7 +224,7 @@ def with_sources(reader: Reader) -> None:
     Tarballs have their true hashes.
     """
     matrix = matrix_reader.load(reader.root)
-    reader.env.update(stand_in(reader.world.folder))
+    reader.env.update(serve_github(reader.world.folder))
     sets = {**matrix.pins["early_2026"].cuda, "cudaPackages_13_1": "13.1"}
     cuda = " ".join(f'{name} = "{version}";' for name, version in sets.items())
     contents = f'{{ torch = "2.9.1"; python = "3.13"; cuda = {{ {cuda} }}; has = [ ]; }}'

@@ -88,9 +88,9 @@ DATE = 'date = "before 2026-02-04"'
         (JOBS, f'{JOBS}\ncache = "/var/x"', "sm90-avx2"),
         (JOBS, f"{JOBS}\nrequire_builder_feature = true", "cpu-avx512bf16"),
         ("-compress-mode=size", "-compress-mode=balance", "sm90-avx2"),
-        ('when.gpu = ["sm103", "sm121"]', 'when.gpu = ["sm103"]', "sm121-armv9"),
-        ('when.torch_source = "github"', 'when.torch_source = "nixpkgs"', "sm90-avx2"),
-        ('until.pin_has = ["cccl-headers"]', 'until.cuda = ">=13.0"', "sm103-avx512"),
+        ('gpu = ["sm103", "sm121"]', 'gpu = ["sm103"]', "sm121-armv9"),
+        ('torch_source = "github"', 'torch_source = "nixpkgs"', "sm90-avx2"),
+        ('pin_has = ["cccl-headers"]', 'cuda = ">=13.0"', "sm103-avx512"),
         (JOBS, "max_jobs = 6", "cpu-avx512bf16"),
         # The MAGMA of the pin needs no patch, also where it is compiled for Thor.
         (DATE, f'{DATE}\nhas = ["magma-clock-rate"]', "sm110-armv9"),
