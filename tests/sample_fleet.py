@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.results import artefacts
-from build_pytorch.results.ledger import Event, append
+from build_pytorch.results.ledger import Event, EventKind, append, event_of
 from build_pytorch.results.package_state import PackageState, package_states
 
 LAST = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -25,50 +24,40 @@ class SampleFleet:
         self.root = root
         self.count = 0
 
-    def started(self, variant: Package, at: datetime, *, pid: int = 999999999) -> Event:
+    def add(self, package: Package, event: EventKind, at: datetime = LAST, **fields: Any) -> Event:
+        """Write an event of the recipe that a package has."""
+        fields["at"] = at.isoformat(timespec="milliseconds")
+        digest = artefacts.recipe_digest(self.root, package)
+        added = event_of(package, event, digest=digest, **fields)
+        append(self.root, added)
+        return added
+
+    def started(self, package: Package, at: datetime = LAST, *, pid: int = 999999999) -> Event:
         self.count += 1
-        attempt = f"20261120T120000.000-{pid}-{self.count}"
-        event = Event(event="started", **self.common(variant, at), attempt=attempt)
-        self.append(event)
-        return event
+        return self.add(package, "started", at, attempt=f"20261120T120000.000-{pid}-{self.count}")
 
-    def ended(self, start: Event, outcome: Any, seconds: float, **fields: Any) -> Event:
-        at = datetime.fromisoformat(start.at) + timedelta(seconds=seconds)
-        fields |= {"event": "ended", "at": at.isoformat(timespec="milliseconds")}
-        event = replace(start, outcome=outcome, seconds=seconds, **fields)
-        self.append(event)
-        return event
+    def ended(self, package: Package, outcome: str, seconds: float, **fields: Any) -> Event:
+        """A build that began at LAST."""
+        attempt, at = self.started(package).attempt, LAST + timedelta(seconds=seconds)
+        fields |= {"outcome": outcome, "seconds": seconds, "attempt": attempt}
+        return self.add(package, "ended", at, **fields)
 
-    def built(self, variant: Package, store: Path, *, seconds: float = 7200.0) -> str:
+    def built(self, package: Package, store: Path, *, seconds: float = 7200.0) -> str:
         """A build that succeeded, with its result in the store and the link to it."""
-        output = store / f"{'a' * 32}-python3.13-{variant.package}-2.10.0"
+        output = store / f"{'a' * 32}-python3.13-{package.package}-2.10.0"
         output.mkdir(parents=True)
-        link = self.root / f"result-{variant.package}"
-        link.symlink_to(output)
-        self.ended(self.started(variant, LAST), "built", seconds, outputs=(str(output),))
+        (self.root / f"result-{package.package}").symlink_to(output)
+        self.ended(package, "built", seconds, outputs=(str(output),))
         return str(output)
 
-    def failed(self, variant: Package, log: str, *, cause: str = "", message: str = "") -> Event:
-        start = self.started(variant, LAST)
-        path = self.root / f".build-pytorch/logs/{variant.package}/{start.attempt}.log"
+    def failed(self, package: Package, log: str, **fields: Any) -> None:
+        event = self.ended(package, "failed", 600.0, **fields)
+        path = self.root / f".build-pytorch/logs/{package.package}/{event.attempt}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(log)
-        return self.ended(start, "failed", 600.0, cause=cause, message=message)
 
-    def tested(self, variant: Package, output: str, **fields: Any) -> None:
-        common = self.common(variant, LAST + timedelta(hours=3))
-        self.append(Event(event="tested", **common, output=output, **fields))
-
-    def append(self, event: Event) -> None:
-        append(self.root, event)
-
-    def common(self, variant: Package, at: datetime) -> dict[str, Any]:
-        return {
-            "at": at.isoformat(timespec="milliseconds"),
-            "release": variant.release_name,
-            "variant": variant.short_id,
-            "digest": artefacts.recipe_digest(self.root, variant),
-        }
+    def tested(self, package: Package, output: str, **fields: Any) -> None:
+        self.add(package, "tested", LAST + timedelta(hours=3), output=output, **fields)
 
 
 class Checkout(SampleFleet):

@@ -21,7 +21,7 @@ from built_files import (
 )
 from conftest import ONE, PROJECT, WHOLE, Project, needs_nix
 from msgspec import structs
-from sample_fleet import LAST, Checkout, SampleFleet
+from sample_fleet import Checkout, SampleFleet
 from test_publish import add_evidence, calls, hub, publish  # noqa: F401 - a fixture
 from world import World
 
@@ -375,13 +375,9 @@ def add_results(world: World) -> None:
     }}"""
     link = world.root / f"result-{VISION_STEM}"
     world.site.nix("nix-build", "-E", expression, "-o", str(link))
-    common = SampleFleet(world.root).common(package, LAST)
-    made = str(link.resolve())
-    for fields in (
-        {"event": "ended", "attempt": "1", "outcome": "built", "seconds": 1.0, "outputs": (made,)},
-        {"event": "tested", "by": "smoke", "outcome": "passed", "output": made},
-    ):
-        ledger.append(world.root, ledger.Event(**common, **fields))
+    sample, made = SampleFleet(world.root), str(link.resolve())
+    sample.ended(package, "built", 1.0, outputs=(made,))
+    sample.tested(package, made, by="smoke", outcome="passed")
     add_evidence(world, "cpu-avx2")
 
 
@@ -430,8 +426,7 @@ def test_a_companion_has_a_state_and_a_failure_of_its_own(checkout: Checkout) ->
     checkout.tested(package, output, by="inspect", outcome="passed")
     assert checkout.state(ID).overall == "tested"
     assert checkout.state("cpu-avx2").overall == "not built"
-    fields: dict[str, Any] = {"event": "published", "output": output, "organization": "acme"}
-    checkout.append(ledger.Event(**checkout.common(package, LAST), **fields))
+    checkout.add(package, "published", output=output, organization="acme")
     assert checkout.state(ID).overall == "published"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import PROJECT, Project, copied_project, run_in_process
 from msgspec.structs import replace
-from sample_fleet import LAST, SampleFleet
+from sample_fleet import SampleFleet
 from test_choice import DRAWN_UP, machine_of
 
 from build_pytorch.base.console import Screen
@@ -20,7 +20,6 @@ from build_pytorch.hardware import doctor, saved_machines
 from build_pytorch.hardware.choose import Person, choose
 from build_pytorch.hardware.doctor import DoctorFinding, InstalledTorch, ask, diagnose
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.results.ledger import Event
 from build_pytorch.tasks.machine import print_choice, print_machine
 
 MACHINES = PROJECT / "tests/machines"
@@ -131,7 +130,7 @@ def test_a_variant_is_installed_from_where_it_was_published(
     variants = matrix_reader.load(project.root).variants
     variant = next(it for it in variants if it.id == "sm121-armv9")
     assert "Build  invoke build sm121-armv9" in recommended(project, "dgx-spark")
-    sample.append(Event(event="published", **sample.common(variant, LAST), organization="acme"))
+    sample.add(variant, "published", organization="acme")
     text = recommended(project, "dgx-spark")
     assert f"  or   flox install acme/{recipe.stem}\n" in text
     assert "no reason: Flox has 2.10.0 for this GPU alone" in text

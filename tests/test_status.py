@@ -43,8 +43,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Project:
         elif number < 5:
             sample.failed(variant, "x", cause="out-of-memory", message=MEMORY)
         elif number == 5:
-            start = sample.started(variant, LAST)
-            sample.ended(start, "failed", 60.0, cause="disk-full", where="ssh://ci-2")
+            sample.ended(variant, "failed", 60.0, cause="disk-full", where="ssh://ci-2")
         elif number == 6:
             sample.started(variant, datetime.now(UTC), pid=os.getpid())
         elif number > 7:
@@ -251,21 +250,21 @@ def test_a_ledger_of_any_size_is_read_in_a_stream(project: Project) -> None:
 
 
 def foreign(checkout: Checkout, event: ledger.Event, **keys: object) -> None:
-    """Add a line as another machine wrote it, perhaps with keys that this version has not."""
-    line = msgspec.to_builtins(replace(event, host="runner-7")) | keys
-    path = checkout.root / ".build-pytorch/ledger.jsonl"
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    """Make the last line, of this event, one of another machine, perhaps with unknown keys."""
+    path = checkout.root / ledger.FILE
+    lines = path.read_text().splitlines()[:-1]
+    lines.append(json.dumps({**msgspec.to_builtins(event), "host": "runner-7", **keys}))
+    path.write_text("".join(f"{line}\n" for line in lines))
 
 
 def test_lines_of_another_machine_count_and_take_their_place_in_time(checkout: Checkout) -> None:
     """Keys of an old version are ignored; what happened here later stays the last word."""
     package = checkout.package("cpu-avx2")
     output = checkout.built(package, checkout.store)
-    common = checkout.common(package, LAST - timedelta(days=1))
-    foreign(checkout, ledger.Event(event="ended", **common, attempt="x", outcome="failed"))
-    common = checkout.common(package, LAST + timedelta(hours=3))
-    test = ledger.Event(event="tested", **common, output=output, by="smoke", outcome="passed")
+    before, after = LAST - timedelta(days=1), LAST + timedelta(hours=3)
+    foreign(checkout, checkout.add(package, "ended", before, attempt="x", outcome="failed"))
+    fields = {"output": output, "by": "smoke", "outcome": "passed"}
+    test = checkout.add(package, "tested", after, **fields)
     foreign(checkout, test, signed={"key": "gpu-1:A", "nar_hash": "sha256-x", "counts": {}})
     state = checkout.state("cpu-avx2")
     assert (state.overall, state.test("smoke")) == ("tested", replace(test, host="runner-7"))
@@ -276,9 +275,7 @@ def test_lines_of_another_machine_count_and_take_their_place_in_time(checkout: C
 def test_the_log_of_another_machine_is_not_here_until_it_is_copied(fleet: Project) -> None:
     checkout = Checkout(fleet.root, matrix_reader.load(fleet.root))
     variant = checkout.packages["cpu-avx512bf16"]
-    common = checkout.common(variant, LAST)
-    failed = ledger.Event(event="ended", **common, attempt="a-1-1", outcome="failed", seconds=1.0)
-    foreign(checkout, failed)
+    foreign(checkout, checkout.add(variant, "ended", attempt="a-1-1", outcome="failed"))
     path = f".build-pytorch/logs/{variant.attribute}/a-1-1.log"
     said = error_line(fleet.invoke("diagnose", variant.id))
     assert said.endswith(f"{path}: not found; the log of {variant.id} is on runner-7; copy it here")
