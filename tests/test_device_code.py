@@ -217,27 +217,13 @@ def section(kind: int, offset: int, size: int, name: int = 0) -> bytes:
     return struct.pack("<II16xQQ24x", name, kind, offset, size)
 
 
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        (elf_header(64, 0, 0) + section(0, 0, 2**60), MISSING),  # above 65,279
-        (elf_header(64, 1, 0) + section(1, 64, 2**60), "128 bytes of 1152921504606847040"),
-        (elf_header(64, 1, 1) + section(1, 64, 64), MISSING),
-        (elf_header(2**63, 1, 0) + section(1, 64, 64), MISSING),
-        (elf_header(64, 1, 0) + section(1, 64, 65), "128 bytes of 129"),
-    ],
-)
-def test_what_the_headers_claim_is_compared_with_the_file(
-    tmp_path: Path, data: bytes, says: str
-) -> None:
+def test_a_section_is_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "libtorch_cpu.so"
-    path.write_bytes(data)
-    with pytest.raises(ToolError, match=f"^{says}$"):
-        read_elf(path)
     path.write_bytes(elf_header(64, 1, 0) + section(1, 64, 64))
     assert read_elf(path).sections == {b"": (64, 64)}
-    path.write_bytes(elf_header(64, 1, 0) + section(8, 64, 2**60))  # no bytes in the file
-    assert read_elf(path).sections == {}
+    path.write_bytes(elf_header(64, 1, 0) + section(1, 64, 65))
+    with pytest.raises(ToolError, match=r"^128 bytes of 129$"):
+        read_elf(path)
 
 
 def test_a_library_of_another_platform_is_found(tmp_path: Path) -> None:
