@@ -245,8 +245,8 @@ class ShellBackend(BuildBackend):
     scripts: dict[str, str]
 
     def command(self, step: Step, cores: int) -> BuildCommand:
-        script = self.scripts.get(step.package.id, "exit 0")
-        return BuildCommand(["sh", "-c", f"cores={cores}; {script}"])
+        script = self.scripts.get(step.package.id, "")
+        return BuildCommand(["sh", "-c", f"cores={cores}\n{script}"])
 
     def outputs(self, step: Step, began: float) -> tuple[str, ...]:
         del began
@@ -283,58 +283,40 @@ def carried_out(matrix: Matrix, tmp_path: Path) -> CarriedOut:
 
 BROKEN = WRONG_SOURCE[6:-9]
 SHARED = "sm90-avx2 failed (marked-broken), and its group shares that fault"
+FINE = ("", "built")
 
 
 @pytest.mark.parametrize(
-    ("scripts", "wanted"),
+    "case",
     [
         # An error in one build ends no other; hostile output ends none.
-        (
-            {"sm90-avx2": f"echo '[1/{'9' * 4301}] x'; echo '@nix {{torn'"},
-            {
-                "cpu-avx512": "nix-store: does not answer",
-                "cpu-avx512bf16": "internal error: ZeroDivisionError: nothing else raises this",
-                "sm90-avx2": "built",
-            },
-        ),
+        {"cpu-avx512": ("", "nix-store: does not answer"),
+         "cpu-avx512bf16": ("", "internal error: ZeroDivisionError: nothing else raises this"),
+         "sm90-avx2": (f"echo '[1/{'9' * 4301}] x'; echo '@nix {{torn'", "built")},
         # A fault that all recipes of the group share, unless one of them is built.
-        (
-            {"sm90-avx2": WRONG_SOURCE},
-            {"sm90-avx2": BROKEN, "sm90-avx512": SHARED, "sm90-avx512+torchvision": SHARED,
-             "cpu-avx2": "built"},
-        ),
-        (
-            {"sm90-avx512": WRONG_SOURCE},
-            {"sm90-avx2": "built", "sm90-avx512": BROKEN, "sm120-avx2": "built"},
-        ),
+        {"sm90-avx2": (WRONG_SOURCE, BROKEN), "sm90-avx512": ("", SHARED),
+         "sm90-avx512+torchvision": ("", SHARED), "cpu-avx2": FINE},
+        {"sm90-avx2": FINE, "sm90-avx512": (WRONG_SOURCE, BROKEN), "sm120-avx2": FINE},
         # What needs a variant that was not built.
-        (
-            {"sm90-avx2": "exit 3"},
-            {"sm90-avx2": "exit code 3", "sm90-avx512": "built",
-             "sm90-avx2+torchvision": "sm90-avx2 failed, and this needs it"},
-        ),
+        {"sm90-avx2": ("exit 3", "exit code 3"), "sm90-avx512": FINE,
+         "sm90-avx2+torchvision": ("", "sm90-avx2 failed, and this needs it")},
         # Once more with half the compile jobs, as all that begin then.
-        (
-            {"sm90-avx2": f"[ $cores = 4 ] || {{ {NO_MEMORY}; }}",
-             "sm120-avx2": "[ $cores = 4 ] || exit 1"},
-            {"sm90-avx2": "built", "sm120-avx2": "built"},
-        ),
-        ({"sm90-avx2": NO_MEMORY}, {"sm90-avx2": NO_MEMORY[6:-9]}),
-        ({"sm90-avx2": "kill -9 $$"}, {"sm90-avx2": "exit code -9"}),
+        {"sm90-avx2": (f"[ $cores = 4 ] || {{ {NO_MEMORY}; }}", "built"),
+         "sm120-avx2": ("[ $cores = 4 ] || exit 1", "built")},
+        {"sm90-avx2": (NO_MEMORY, NO_MEMORY[6:-9])},
+        {"sm90-avx2": ("kill -9 $$", "exit code -9")},
         # The recipe changes after the plan.
-        (
-            {"sm90-avx2": "mkdir -p {0}; echo >{0}/pytorch-python313-cpu-avx2.nix"},
-            {"sm90-avx2": "built",
-             "cpu-avx2": "its recipe has changed since the plan; run again"},
-        ),
+        {"sm90-avx2": ("mkdir -p {0}; echo >{0}/pytorch-python313-cpu-avx2.nix", "built"),
+         "cpu-avx2": ("", "its recipe has changed since the plan; run again")},
     ],
 )  # fmt: skip
 def test_what_becomes_of_the_steps_of_a_plan(
-    carried_out: CarriedOut, tmp_path: Path, scripts: dict[str, str], wanted: dict[str, str]
+    carried_out: CarriedOut, tmp_path: Path, case: dict[str, tuple[str, str]]
 ) -> None:
+    """Of each step: its script, and how it ends."""
     folder = str(tmp_path / ".flox/pkgs")
-    scripts = {id_: script.replace("{0}", folder) for id_, script in scripts.items()}
-    assert carried_out(scripts, list(wanted))[0] == wanted
+    scripts = {id_: script.replace("{0}", folder) for id_, (script, _) in case.items()}
+    assert carried_out(scripts, list(case))[0] == {id_: end for id_, (_, end) in case.items()}
 
 
 def test_builds_run_at_once_and_a_companion_begins_when_its_variant_has_ended(
