@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -37,14 +37,18 @@ from build_pytorch.smoke.smoke_case import case_of
 from build_pytorch.sources import fetchers
 from build_pytorch.verify import reports, verification
 
+ORDINARY: Final = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
+"""What takes from root the right to read and write what permissions deny."""
 
-def after(
-    project: Project, options: str, *argv: str, program: Sequence[str] = ("bash",)
-) -> subprocess.CompletedProcess[str]:
-    """Run invoke in a shell that did something first, such as set a limit."""
-    script = f'set -e; {options}; exec "$@"'
+
+def after(project: Project, options: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    """Run invoke in a shell of an ordinary user that did something first, such as set a limit."""
     return subprocess.run(
-        [*program, "-c", script, "bash", sys.executable, "-m", "invoke", *argv],
+        [
+            *(ORDINARY if os.geteuid() == 0 else ()),
+            *("bash", "-c", f'set -e; {options}; exec "$@"', "bash"),
+            *(sys.executable, "-m", "invoke", *argv),
+        ],
         cwd=project.root,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
@@ -71,14 +75,6 @@ def test_a_disk_that_takes_no_more_is_one_line_and_nothing_changes(project: Proj
     assert project.snapshot() == before
 
 
-ORDINARY: Final = (
-    ("setpriv", "--bounding-set", "-dac_override,-dac_read_search", "bash")
-    if os.geteuid() == 0
-    else ("bash",)
-)
-"""A shell without the right of root to read and write what permissions deny."""
-
-
 @pytest.mark.parametrize(
     ("options", "argv", "says"),
     [
@@ -90,7 +86,7 @@ ORDINARY: Final = (
 def test_what_permissions_deny_is_one_line_that_says_what_to_do(
     project: Project, options: str, argv: str, says: str
 ) -> None:
-    done = after(project, options, *argv.split(), program=ORDINARY)
+    done = after(project, options, *argv.split())
     assert done.returncode == 2
     assert says in error_line(done)
     assert done.stdout == "", "before any work"
@@ -99,11 +95,11 @@ def test_what_permissions_deny_is_one_line_that_says_what_to_do(
 @pytest.mark.slow
 def test_a_read_only_checkout_can_be_verified_and_is_not_changed(project: Project) -> None:
     read_only = "chmod -R a-w ."
-    assert after(project, read_only, "all", "--check", program=ORDINARY).returncode == 0
+    assert after(project, read_only, "all", "--check").returncode == 0
     after(project, "chmod -R u+w .", "status")
     change_everything(project)
     before = project.snapshot()
-    done = after(project, read_only, "phase2", program=ORDINARY)
+    done = after(project, read_only, "phase2")
     assert (done.returncode, done.stdout) == (2, ""), "nothing is reported as done"
     assert "Permission denied" in error_line(done)
     assert project.snapshot() == before
@@ -509,10 +505,9 @@ def catches_sigterm(pid: int) -> bool:
 
 def members(session: int) -> list[int]:
     """Return the processes of a session that run."""
-    return [it for it in psutil.pids() if not is_gone(it) and session_of(it) == session]
-
-
-def session_of(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        return os.getsid(pid)
-    return 0
+    found = []
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            if os.getsid(pid) == session and not is_gone(pid):
+                found.append(pid)
+    return found
