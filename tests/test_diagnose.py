@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from built_files import variant_of
 from conftest import PROJECT, Project, error_line, unfolded
 from msgspec.structs import replace
 
@@ -32,7 +33,7 @@ def record(**values: object) -> bytes:
     return b"@nix " + json.dumps(values).encode()
 
 
-def variant_of(matrix: Matrix, entry: dict[str, Any]) -> Variant:
+def variant_of_log(matrix: Matrix, entry: dict[str, Any]) -> Variant:
     """Return the variant of a log, in a release of the PyTorch version that the log is for."""
     variant = next(v for v in matrix.variants if v.id == entry["variant"])
     version = entry["torch"] or variant.release.torch.version
@@ -96,7 +97,7 @@ def quoted_by_nix(lines: Sequence[bytes]) -> list[bytes]:
 def test_the_logs_of_real_builds_are_judged_right(matrix: Matrix, origin: Any) -> None:
     for entry in INDEX:
         lines = (LOGS / entry["file"]).read_bytes().splitlines()
-        variant = variant_of(matrix, entry)
+        variant = variant_of_log(matrix, entry)
         found = origin(lines)  # built by nixpkgs as torch, and by a recipe under its own name
         name = b"python3.13-" + variant.pname.encode()
         own = [line.replace(b"python3.13-torch", name) for line in found]
@@ -106,7 +107,7 @@ def test_the_logs_of_real_builds_are_judged_right(matrix: Matrix, origin: Any) -
 
 def test_parts_of_a_log_name_no_other_failure(matrix: Matrix) -> None:
     for entry in INDEX:
-        variant = variant_of(matrix, entry)
+        variant = variant_of_log(matrix, entry)
         lines = (LOGS / entry["file"]).read_bytes().splitlines()
         for part in (1, 10, 19):
             at = len(lines) * part // 20
@@ -118,7 +119,7 @@ def test_parts_of_a_log_name_no_other_failure(matrix: Matrix) -> None:
 
 
 # What the users' documents show of the log of a GPU variant that became a CPU-only PyTorch.
-CPU_ONLY = """\
+BECAME_CPU_ONLY = """\
 -- Could NOT find CUDA (missing: CUDA_TOOLKIT_ROOT_DIR CUDA_NVCC_EXECUTABLE)
   PyTorch: CUDA cannot be found.
   Not compiling with CUDA.
@@ -127,9 +128,9 @@ CPU_ONLY = """\
 
 
 def test_without_a_variant_a_log_that_shows_cuda_is_judged_as_of_a_gpu_variant() -> None:
-    found = diagnose(CPU_ONLY.encode().splitlines(), None)
+    found = diagnose(BECAME_CPU_ONLY.encode().splitlines(), None)
     assert (found.rule, found.stops, found.matches[0].line) == ("cuda-off", True, 4)
-    assert diagnose(CPU_ONLY.encode().splitlines()[-1:], None).rule == ""
+    assert diagnose(BECAME_CPU_ONLY.encode().splitlines()[-1:], None).rule == ""
     for entry in INDEX:
         found = diagnose((LOGS / entry["file"]).read_bytes().splitlines(), None)
         assert not found.stops or entry["stop"], entry["file"]
@@ -150,22 +151,14 @@ def test_the_first_rule_of_a_log_counts(matrix: Matrix) -> None:
     entry = next(e for e in INDEX if e["stop"] == "magma-off")
     text = (LOGS / entry["file"]).read_bytes()
     lines = text.replace(b"CUDA detected: 13.0", b"CUDA detected: 12.0").splitlines()
-    assert diagnose(lines, variant_of(matrix, entry)).rule == "wrong-cuda"
+    assert diagnose(lines, variant_of_log(matrix, entry)).rule == "wrong-cuda"
 
 
 def found_in(lines: Iterable[str], variant: Variant | None) -> LogDiagnosis:
     return diagnose([line.encode() for line in lines], variant)
 
 
-def named(matrix: Matrix, id_: str) -> Variant:
-    return next(v for v in matrix.variants if v.id == id_)
-
-
-@pytest.fixture(scope="module")
-def gpu(matrix: Matrix) -> Variant:
-    return named(matrix, "sm90-avx512")
-
-
+GPU, CPU_ONLY = variant_of("sm90-avx512"), variant_of("cpu-avx2")
 OWN = "python3.13-pytorch210-python313-cuda13_0-sm90-avx512"
 OTHERS = (f"{OWN}bf16", "python3.13-pytorch210-python313-cpu-avx512")
 """Other variants; the name of one begins as ours."""
@@ -291,10 +284,8 @@ STEP = "FAILED: c10/x.cpp.o "
         (["[1/90] x", STEP, NO_MEMBER], NO_MEMBER),
     ],
 )  # fmt: skip
-def test_a_rule_or_else_the_first_error_names_the_failure(
-    gpu: Variant, lines: list[str], wanted: str
-) -> None:
-    found = found_in(lines, gpu)
+def test_a_rule_or_else_the_first_error_names_the_failure(lines: list[str], wanted: str) -> None:
+    found = found_in(lines, GPU)
     assert (found.rule or (found.headline.text if found.headline else "")) == wanted
     assert len(found.tail) <= TAIL
     # A message of CMake is shown as one line.
@@ -320,9 +311,9 @@ WIDE = f"[1/{'9' * 60_000}] x"
     ],
 )  # fmt: skip
 def test_phases_and_ninjas_steps_are_followed(
-    gpu: Variant, lines: list[str], phase: str, steps: tuple[int, int]
+    lines: list[str], phase: str, steps: tuple[int, int]
 ) -> None:
-    found = found_in(lines, gpu)
+    found = found_in(lines, GPU)
     assert (found.phase, found.progress or (0, 0), found.rule) == (phase, steps, "")
 
 
@@ -376,8 +367,8 @@ CMake Warning at x:1 (message): Not compiling with CUDA. Suppress this warning
 """
 
 
-def test_no_line_of_a_good_build_trips_a_rule(matrix: Matrix, gpu: Variant) -> None:
-    for text, variant in ((GOOD, gpu), (GOOD_CPU, named(matrix, "cpu-avx2"))):
+def test_no_line_of_a_good_build_trips_a_rule() -> None:
+    for text, variant in ((GOOD, GPU), (GOOD_CPU, CPU_ONLY)):
         assert [line for line in text.splitlines() if first_match(line, variant)] == []
 
 
@@ -385,10 +376,8 @@ SAMPLES = [(rule, line) for rule in RULES for line in rule.samples]
 
 
 @pytest.mark.parametrize(("rule", "line"), SAMPLES, ids=[rule.id for rule, _ in SAMPLES])
-def test_each_rule_matches_the_lines_of_its_failure(
-    matrix: Matrix, gpu: Variant, rule: LogRule, line: str
-) -> None:
-    both = (gpu, named(matrix, "cpu-avx2"))
+def test_each_rule_matches_the_lines_of_its_failure(rule: LogRule, line: str) -> None:
+    both = (GPU, CPU_ONLY)
     variant, other = both if "gpu" in rule.kinds else both[::-1]
     assert first_match(line, variant) is rule
     if len(rule.kinds) == 1:
@@ -404,8 +393,8 @@ def test_every_rule_has_samples_and_says_what_to_do() -> None:
         assert min(len(rule.meaning), len(rule.fix)) > 10
 
 
-def test_the_structured_log_of_nix_names_the_derivation_of_a_line(gpu: Variant) -> None:
-    own, other = (f"/nix/store/{'a' * 32}-{n}.drv" for n in (f"{gpu.pname}-2.10.0", "magma-2.9"))
+def test_the_structured_log_of_nix_names_the_derivation_of_a_line() -> None:
+    own, other = (f"/nix/store/{'a' * 32}-{n}.drv" for n in (f"{GPU.pname}-2.10.0", "magma-2.9"))
     lines = [
         record(action="start", id=8, level=3, type=105, text="", fields=[other, "", 1, 1]),
         record(action="result", id=8, type=101, fields=["--   USE_CUDA              : OFF"]),
@@ -416,14 +405,14 @@ def test_the_structured_log_of_nix_names_the_derivation_of_a_line(gpu: Variant) 
         record(action="msg", level=0, msg="error: boom\n  at x"),
         b"a warning of another program",
     ]
-    reader = LogReader(gpu)
+    reader = LogReader(GPU)
     assert [text for raw in lines[:2] for text in reader.read(raw)] == [
         "building magma-2.9",
         "magma-2.9> --   USE_CUDA              : OFF",
     ]
     assert (reader.phase, reader.dependency, reader.stop) == ("dependencies", "magma-2.9", None)
     assert [text for raw in lines[2:] for text in reader.read(raw)] == [
-        f"building {gpu.pname}-2.10.0",
+        f"building {GPU.pname}-2.10.0",
         "[3/90] Building",
         "error: boom",
         "  at x",
@@ -491,11 +480,10 @@ def test_millions_of_blank_lines_cost_as_little_as_their_bytes() -> None:
     assert (found.rule, found.matches[0].line) == ("out-of-memory", 1_000_001)
 
 
-def test_the_source_of_a_pin_with_another_version_is_not_prefetched(matrix: Matrix) -> None:
-    variant = named(matrix, "cpu-avx2")
-    torch = replace(variant.release.torch, source="nixpkgs")
-    of_pin = replace(variant, release=replace(variant.release, torch=torch))
-    for each, says in ((variant, "`invoke prefetch`"), (of_pin, "torch of the pin")):
+def test_the_source_of_a_pin_with_another_version_is_not_prefetched() -> None:
+    torch = replace(CPU_ONLY.release.torch, source="nixpkgs")
+    of_pin = replace(CPU_ONLY, release=replace(CPU_ONLY.release, torch=torch))
+    for each, says in ((CPU_ONLY, "`invoke prefetch`"), (of_pin, "torch of the pin")):
         found = diagnose([b"--   TORCH_VERSION         : 2.6.0"], each)  # of Debian
         assert (found.stops, found.rule, says in found.fix) == (True, "wrong-version", True)
 
@@ -519,13 +507,13 @@ def test_what_is_no_log_is_refused(project: Project, monkeypatch: pytest.MonkeyP
         assert f"{name}: {message}" in error_line(project.invoke("diagnose", name))
 
 
-def test_logs_are_read_plain_and_from_gzip(tmp_path: Path, matrix: Matrix, gpu: Variant) -> None:
+def test_logs_are_read_plain_and_from_gzip(tmp_path: Path, matrix: Matrix) -> None:
     text = "".join(f"{line}\n" for line in [*BEGUN, OFF, *STEPS]).encode()
     log = tmp_path / "x.log"
     for content in (text, gzip.compress(text[:99]) + gzip.compress(text[99:])):
         log.write_bytes(content)
         found = diagnose_file(str(log), matrix.packages, None)
-        assert (found.variant, found.stops, found.matches[0].line) == (gpu.id, True, 4)
+        assert (found.variant, found.stops, found.matches[0].line) == (GPU.id, True, 4)
 
 
 def hostile(number: int) -> bytes:
