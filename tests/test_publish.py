@@ -6,17 +6,16 @@ import json
 import shutil
 from typing import Any
 
-import msgspec
 import pytest
+from built_files import variant_of
 from conftest import needs_nix, unfolded
 from msgspec.structs import replace
 from world import World
 
-from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.selection import select_packages
 from build_pytorch.nix.store import this_system
 from build_pytorch.publish.publication import Publishing, decide
 from build_pytorch.results import ledger
+from build_pytorch.results.ledger import event_of
 from build_pytorch.results.package_state import PackageState
 
 DIGEST = "sha256:0123456789abcdef"
@@ -30,14 +29,13 @@ def outcome_of(by: ledger.TestKind, outcome: str, digest: str = DIGEST) -> dict[
 
 
 def state_of(
-    matrix: Matrix, *events: dict[str, str], id_: str = "cpu-avx2", link: str = RESULT, **built: Any
+    *events: dict[str, Any], id_: str = "cpu-avx2", link: str = RESULT, **built: Any
 ) -> PackageState:
     """A built variant, with these events of its ledger."""
-    (variant,) = select_packages(matrix, id_)
+    package = variant_of(id_)
     first = {"event": "ended", "outcome": "built", "outputs": [RESULT], **built}
-    common = {"at": ledger.now(), "release": "cuda13_0", "variant": id_, "digest": DIGEST}
-    own = (msgspec.convert({**common, **event}, ledger.Event) for event in (first, *events))
-    return PackageState(package=variant, digest=DIGEST, link=link, events=tuple(own))
+    own = (event_of(package, **{"digest": DIGEST, **event}) for event in (first, *events))
+    return PackageState(package=package, digest=DIGEST, link=link, events=tuple(own))
 
 
 SENT = {"event": "published", "organization": "acme"}
@@ -70,9 +68,9 @@ SMOKE, SKIPPED, FAILED = (outcome_of("smoke", it) for it in ("passed", "skipped"
     ],
 )
 def test_only_a_result_of_the_recipe_with_evidence_is_published(
-    matrix: Matrix, events: list[dict[str, str]], fields: dict[str, Any], allowed: bool, wanted: str
+    events: list[dict[str, str]], fields: dict[str, Any], allowed: bool, wanted: str
 ) -> None:
-    state = state_of(matrix, *events, **fields)
+    state = state_of(*events, **fields)
     how = Publishing(organization="acme", system=state.package.platform, without_evidence=allowed)
     decided = decide(state, how, ())
     actions = {"publish": "publish", "published to acme": "already"}
@@ -83,9 +81,9 @@ def test_only_a_result_of_the_recipe_with_evidence_is_published(
 OTHER = "sm121-armv9" if this_system() == "x86_64-linux" else "cpu-avx2"
 
 
-def test_a_variant_of_another_platform_is_refused_unless_flox_is_told(matrix: Matrix) -> None:
+def test_a_variant_of_another_platform_is_refused_unless_flox_is_told() -> None:
     """Flox writes the platform of the machine into the catalogue, whatever was built."""
-    state = state_of(matrix, INSPECTION, id_=OTHER)
+    state = state_of(INSPECTION, id_=OTHER)
     wanted = state.package.platform
     refused = decide(state, Publishing(), ())
     here = f"is for {wanted}, and Flox here publishes for {this_system()}"
