@@ -15,7 +15,7 @@ from conftest import PROJECT, WHOLE
 from msgspec.structs import replace
 
 from build_pytorch.hardware import saved_machines
-from build_pytorch.hardware.choose import Choice, Person, choose
+from build_pytorch.hardware.choose import Choice, Person, choose, judge_all
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.available import available_builds
@@ -380,7 +380,8 @@ def test_lines_for_the_matrix_make_the_variant_that_it_lacks(row: str) -> None:
 
 def test_a_published_variant_is_installed_and_a_newer_release_is_built() -> None:
     machine, _ = machine_of("zen4 | RTX 5090=12.0 | 580.95.05 | |")
-    choice = choose(MATRIX, machine, published={"cuda13_2/sm120-avx2": "me"})
+    published = {"cuda13_2/sm120-avx2": "me"}
+    choice = choose(MATRIX, machine, judged=judge_all(MATRIX, machine, published=published))
     package = "me/pytorch-python314-cuda13_2-sm120-avx2"
     assert [offer.command for offer in choice.now][1] == f"flox install {package}"
     assert choice.build.says.startswith("no reason: Flox has 2.13.0 for this GPU alone")

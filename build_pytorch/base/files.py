@@ -36,12 +36,11 @@ def place_below(root: Path, name: str | PurePath) -> Path:
     place = PurePath(name)
     if place.is_absolute() or ".." in place.parts or not place.name:
         raise ValueError(f"{name}: not the name of a file below a folder")
-    path = root
-    for part in place.parts:
-        path /= part
-        if path.is_symlink():
-            what = f"{path.relative_to(root)} is a symbolic link and is not followed"
-            raise OSError(errno.ELOOP, what, str(path))
+    path = root / place
+    for step in reversed((path, *path.parents[: len(place.parts) - 1])):
+        if step.is_symlink():
+            what = f"{step.relative_to(root)} is a symbolic link and is not followed"
+            raise OSError(errno.ELOOP, what, str(step))
     return path
 
 

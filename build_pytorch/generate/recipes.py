@@ -149,6 +149,7 @@ def _environment(root: Path, *, is_page: bool) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         auto_reload=False,
+        optimized=False,  # it takes longer than what it saves
     )
     environment.globals |= {
         "stamp": lambda: Markup(digest.PLACEHOLDER),

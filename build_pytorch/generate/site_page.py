@@ -13,11 +13,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from msgspec.structs import replace
-
 from build_pytorch.base import digest
 from build_pytorch.generate.recipes import render_template, template_source
-from build_pytorch.hardware.choose import Candidates, Choice
+from build_pytorch.hardware.choose import Choice, Verdicts, choose, judge_all
 from build_pytorch.hardware.own_builds import flags_up_to, own_build
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.hardware.verdict import needed_driver
@@ -129,49 +127,48 @@ class Answers:
         }
         self.gpus["none"] = "none, or not of NVIDIA"
         self.drivers = _drivers(matrix)
-        self.table = {}
-        for key, gpu in zip(self.gpus, (*gpus[::-1], None), strict=True):
-            platforms = gpu.hosts if gpu else {cpu.platform for cpu in self.cpus}
-            of_platform = {it: self._candidates(gpu, it) for it in platforms}
-            row = {cpu.key: self._of(gpu, cpu, of_platform.get(cpu.platform)) for cpu in self.cpus}
-            self.table[key] = row
+        self.table = {
+            key: self._row(gpu) for key, gpu in zip(self.gpus, (*gpus[::-1], None), strict=True)
+        }
 
-    def _candidates(self, gpu: GpuArchitecture | None, platform: str) -> list[Candidates]:
-        """Return the builds for each driver.
+    def _row(self, gpu: GpuArchitecture | None) -> dict[str, list[int]]:
+        """Return the numbers of the answers for each driver, by CPU.
 
-        Drivers that reach the same bounds of builds for the GPU have the same.
+        Drivers that reach the same bounds of builds for the GPU have one answer.
         """
-        machine = Machine(platform=platform, cpu=Processor(flags=""))
+        devices: tuple[MachineGpu, ...] = ()
         bounds: set[str] = set()
         if gpu:
-            device = MachineGpu(index=0, name="GPU", capability=gpu.capability)
-            machine = replace(machine, gpus=(device,))
-            own = [own_build(it, gpu, platform) for it in self.matrix.releases.values()]
+            devices = (MachineGpu(index=0, name="GPU", capability=gpu.capability),)
+            own = [own_build(it, gpu, "") for it in self.matrix.releases.values()]
             fitting = [it for it in (*available_builds(), *own) if it.fit(gpu.capability)]
-            bounds = {needed_driver(it, device) for it in fitting}
+            bounds = {needed_driver(it, devices[0]) for it in fitting}
             bounds |= {it.blackwell_compile for it in fitting}
-        found: dict[tuple[bool, ...], Candidates] = {}
-        places = []
-        for driver in self.drivers if gpu else ("",) * len(self.drivers):
-            reached = (bool(driver), *(numbers(driver) >= numbers(it) for it in bounds))
-            if reached not in found:
-                found[reached] = Candidates(self.matrix, replace(machine, driver=driver))
-            places.append(found[reached])
-        return places
-
-    def _of(
-        self, gpu: GpuArchitecture | None, cpu: CpuClass, candidates: list[Candidates] | None
-    ) -> list[int]:
-        """Return the numbers of the answers for each driver."""
-        if gpu and candidates is None:
-            text = f"{gpu.capability} is known on {' and '.join(gpu.hosts)} only"
-            number = self._number("", [Card("note", "No such machine", "", (text,))])
-            return [number] * len(self.drivers)
-        numbers_of = {}
-        for it in dict.fromkeys(candidates or ()):
-            choice = it.choose(Processor(flags=cpu.flags))
-            numbers_of[it] = self._number(choice.build.variant, cards_of(choice))
-        return [numbers_of[it] for it in candidates or ()]
+        limits = [numbers(bound) for bound in bounds]
+        reached = [(bool(it), *(numbers(it) >= limit for limit in limits)) for it in self.drivers]
+        judged: dict[tuple[object, ...], Verdicts] = {}  # those of a platform have any CPU
+        row = {}
+        for cpu in self.cpus:
+            of_driver: dict[tuple[bool, ...], int] = {}
+            if gpu and cpu.platform not in gpu.hosts:
+                text = f"{gpu.capability} is known on {' and '.join(gpu.hosts)} only"
+                number = self._number("", [Card("note", "No such machine", "", (text,))])
+                of_driver = dict.fromkeys(reached, number)
+            for driver, place in zip(self.drivers, reached, strict=True):
+                if place in of_driver:
+                    continue
+                machine = Machine(
+                    platform=cpu.platform,
+                    cpu=Processor(flags=cpu.flags),
+                    gpus=devices,
+                    driver=driver if gpu else None,
+                )
+                if (cpu.platform, place) not in judged:
+                    judged[cpu.platform, place] = judge_all(self.matrix, machine)
+                choice = choose(self.matrix, machine, judged=judged[cpu.platform, place])
+                of_driver[place] = self._number(choice.build.variant, cards_of(choice))
+            row[cpu.key] = [of_driver[place] for place in reached]
+        return row
 
     def _number(self, variant: str, cards: list[Card]) -> int:
         numbered = tuple(self.cards.setdefault(card, len(self.cards)) for card in cards)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from build_pytorch.base import digest, files, git
 from build_pytorch.base.errors import ToolError
@@ -15,17 +15,21 @@ _LARGEST: Final = 4 << 20
 """Bytes of a file in the place of a generated one; the largest, the page, has 0.12 million."""
 
 
-class Tree(NamedTuple):
-    """The files below a root. `force` lets plans overwrite hand-written ones."""
+class Tree:
+    """The files below a root; each is read once. `force` lets plans overwrite hand-written ones."""
 
-    root: Path
-    force: bool = False
+    def __init__(self, root: Path, *, force: bool = False) -> None:
+        self.root, self.force = root, force
+        self._contents: dict[str, bytes | None] = {}
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes of a file, or None if it is missing. Raises OSError."""
-        with contextlib.suppress(FileNotFoundError):
-            return files.read_below(self.root, path, _LARGEST)
-        return None
+        if path not in self._contents:
+            content = None
+            with contextlib.suppress(FileNotFoundError):
+                content = files.read_below(self.root, path, _LARGEST)
+            self._contents[path] = content
+        return self._contents[path]
 
     def is_modified(self, path: str) -> bool:
         """Return whether the commit in Git lacks the file's present content.

@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from build_pytorch.base.console import grouped
-from build_pytorch.hardware.own_builds import BuildAdvice, advice, judge_releases, own_build
-from build_pytorch.hardware.saved_machines import Machine, Processor
+from build_pytorch.hardware.own_builds import BuildAdvice, advice, own_build
+from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.hardware.verdict import BuildVerdict, driver_words, judge, needed_driver
 from build_pytorch.matrix.available import AvailableBuild, available_builds
 from build_pytorch.matrix.compatibility import runs_on
@@ -53,82 +53,53 @@ class Choice(Struct, frozen=True, kw_only=True):
     rejected: dict[str, list[str]]  #: commands that install what does not run, by the reason
 
 
-class Candidates:
-    """Builds on a machine whose CPU is not regarded yet: each is judged once for all CPUs.
-
-    `published` are organizations on FloxHub by the id of a variant.
-    """
-
-    def __init__(
-        self,
-        matrix: Matrix,
-        machine: Machine,
-        person: Person | None = None,
-        published: Mapping[str, str] | None = None,
-    ) -> None:
-        self.matrix, self.machine = matrix, machine
-        self.person = person = person or Person()
-        ready = list(available_builds())
-        for it in matrix.variants if published else ():
-            if organization := (published or {}).get(it.id):
-                command, cpu = f"flox install {organization}/{it.package}", " ".join(it.cpu.cpuinfo)
-                ready.append(own_build(it.release, it.gpu, it.platform, command, cpu))
-        local = [build for build in ready if build.platform == machine.platform]
-        self.judged = [judge(build, machine, person.python) for build in local]
-        self.ranked = _ranked(self.judged, person)
-        self.own = judge_releases(matrix, machine)
-        newest = replace(machine, driver="9999", cuda="99.9", is_wsl=False)
-        kinds = [gpu.capability for gpu in machine.gpus if gpu.capability]
-        hindered = [it.build for it in self.judged if it.obstacles or it.doubts]
-        fitting = [build for build in hindered if any(map(build.fit, kinds))]
-        self.later = _ranked([judge(it, newest, person.python) for it in fitting], person)
-        """What a newer driver makes possible, the best first."""
-
-    def choose(self, cpu: Processor) -> Choice:
-        """Choose for the machine with a CPU."""
-        machine, flags = replace(self.machine, cpu=cpu), cpu.flags.split()
-        running, later = (
-            [it for it in verdicts if it.on_cpu(flags) is it]
-            for verdicts in (self.ranked, self.later)
-        )
-        shown = _shown(running, self.machine, self.person.tools)
-        first = bool(running and running[0].gpus)
-        others = [it.build for it in running if it not in shown and bool(it.gpus) == first]
-        commands = {it.build.install() for it in running}
-        refused = [it for it in (verdict.on_cpu(flags) for verdict in self.judged) if not it.runs]
-        reasons = [("; ".join(it.obstacles), it.build.install()) for it in refused]
-        return Choice(
-            now=tuple(
-                Offer(
-                    command=it.build.install(self.person.tools, it.kinds),
-                    says="; ".join(_reasons(it, running[0])),
-                    gpus=tuple(it.gpus),
-                    build=it.build,
-                )
-                for it in shown
-            ),
-            unused=_why_unused(running, self.judged, machine),
-            update=_update(running, later, machine, self.person),
-            build=advice(self.matrix, machine, self.own, running),
-            others=tuple(others),
-            rejected=grouped((why, command) for why, command in reasons if command not in commands),
-        )
-
-
-def choose(
+def judge_all(
     matrix: Matrix,
     machine: Machine,
     person: Person | None = None,
-    published: Mapping[str, str] | None = None,
+    published: Mapping[str, str] = {},
+) -> Verdicts:
+    """Judge all builds for a platform, on a machine with any CPU: the best first of those that run.
+
+    `published` are organizations on FloxHub by the id of a variant.
+    """
+    person, ready = person or Person(), list(available_builds())
+    for it in matrix.variants if published else ():
+        if organization := published.get(it.id):
+            command, cpu = f"flox install {organization}/{it.package}", " ".join(it.cpu.cpuinfo)
+            ready.append(own_build(it.release, it.gpu, it.platform, command, cpu))
+    local = [build for build in ready if build.platform == machine.platform]
+    judged = [judge(build, machine, person.python) for build in local]
+    return sorted(judged, key=lambda it: it.rank(person.tools) if it.runs else (), reverse=True)
+
+
+def choose(
+    matrix: Matrix, machine: Machine, person: Person | None = None, judged: Verdicts | None = None
 ) -> Choice:
-    """Choose for a machine. `published` are organizations on FloxHub by the id of a variant."""
-    return Candidates(matrix, machine, person, published).choose(machine.cpu)
-
-
-def _ranked(verdicts: Verdicts, person: Person) -> Verdicts:
-    """Return those that run, the best first."""
-    running = [verdict for verdict in verdicts if verdict.runs]
-    return sorted(running, key=lambda it: it.rank(person.tools), reverse=True)
+    """Choose for a machine, whose CPU decides among all builds as they are judged."""
+    person = person or Person()
+    judged = [it.on_cpu(machine.cpu) for it in judged or judge_all(matrix, machine, person)]
+    running = [it for it in judged if it.runs]
+    shown = _shown(running, machine, person.tools)
+    others = [it for it in running if it not in shown and bool(it.gpus) == bool(running[0].gpus)]
+    commands = {it.build.install() for it in running}
+    refused = [("; ".join(it.obstacles), it.build.install()) for it in judged if not it.runs]
+    return Choice(
+        now=tuple(
+            Offer(
+                command=it.build.install(person.tools, it.kinds),
+                says="; ".join(_reasons(it, running[0])),
+                gpus=tuple(it.gpus),
+                build=it.build,
+            )
+            for it in shown
+        ),
+        unused=_why_unused(running, judged, machine),
+        update=_update(running, judged, machine, person),
+        build=advice(matrix, machine, running),
+        others=tuple(it.build for it in others),
+        rejected=grouped((why, command) for why, command in refused if command not in commands),
+    )
 
 
 def _shown(running: Verdicts, machine: Machine, tools: Collection[str]) -> Verdicts:
@@ -190,22 +161,27 @@ def _code(verdict: BuildVerdict) -> str:
     return text + (f"; not for GPU {', '.join(unused)}" if unused else "")
 
 
-def _update(running: Verdicts, later: Verdicts, machine: Machine, person: Person) -> str:
+def _update(running: Verdicts, judged: Verdicts, machine: Machine, person: Person) -> str:
     """Return which driver makes a better build possible, or an empty text."""
-    for it in later[:1] if running else ():
-        before = running[0].serves, order(running[0].build.version)
-        if (it.serves, order(it.build.version)) > before:
-            last = max(it.used, key=lambda gpu: numbers(needed_driver(it.build, gpu)))
-            needs = driver_words(it.build, last, machine)
-            return f"{needs} runs `{it.build.install(person.tools)}`"
-    return ""
+    if not (running and machine.gpus):
+        return ""
+    newest = replace(machine, driver="9999", cuda="99.9", is_wsl=False)
+    before = running[0].serves, order(running[0].build.version)
+    hindered = [it.build for it in judged if it.obstacles or it.doubts]
+    if running[0].serves[0]:  # only a newer PyTorch is better
+        hindered = [build for build in hindered if order(build.version) > before[1]]
+    later = [judge(build, newest, person.python).on_cpu(machine.cpu) for build in hindered]
+    best = max((it for it in later if it.runs), key=lambda it: it.rank(person.tools), default=None)
+    if best is None or (best.serves, order(best.build.version)) <= before:
+        return ""
+    last = max(best.used, key=lambda gpu: numbers(needed_driver(best.build, gpu)))
+    return f"{driver_words(best.build, last, machine)} runs `{best.build.install(person.tools)}`"
 
 
 def _why_unused(running: Verdicts, judged: Verdicts, machine: Machine) -> str:
     """Return why the best build leaves GPUs unused, or why there is none; empty if all is well."""
     if not running:
         return f"nobody publishes a PyTorch for {machine.platform} that is known here"
-    flags = machine.cpu.flags.split()
     for gpu in machine.gpus:
         if gpu.index in running[0].gpus:
             continue
@@ -217,7 +193,7 @@ def _why_unused(running: Verdicts, judged: Verdicts, machine: Machine) -> str:
             why = f"no PyTorch for {machine.platform} uses GPUs of NVIDIA"
         elif fitting:
             oldest = min(fitting, key=lambda build: numbers(needed_driver(build, gpu)))
-            why = "; ".join(judge(oldest, alone).on_cpu(flags).obstacles)
+            why = "; ".join(judge(oldest, alone).on_cpu(machine.cpu).obstacles)
         else:
             why = f"nobody publishes code for {capability or 'an unknown capability'}; "
             why += "a GPU of 7.5 (Turing) or newer runs the newest PyTorch"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ from build_pytorch.hardware.verdict import BuildVerdict, judge
 from build_pytorch.matrix.available import WITH_CUDNN, AvailableBuild
 from build_pytorch.matrix.compatibility import compiles, cuda_window, missing_cpu_flags, runs_on
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import CudaToolkit, GpuArchitecture, Release
+from build_pytorch.matrix.tables import GpuArchitecture, Release
 from build_pytorch.matrix.versions import numbers, order
 
 _SIZE: Final = "for size (libtorch_cuda 2.6: 192 MB, not 903) or one CUDA in Nix"
@@ -26,14 +26,6 @@ class BuildAdvice(Struct, frozen=True, kw_only=True):
     has_reason: bool = False
     says: str = "no reason: no instruction set that is known here fits this CPU"
     lines: str = ""  #: what to append to matrix.toml, if it lacks the variant
-    rejected: dict[str, str]  #: releases that have nothing for the GPUs, with the reason
-
-
-class ReleaseVerdicts(NamedTuple):
-    """The best that the releases of a matrix have, or could have, for GPUs and a driver."""
-
-    best: dict[tuple[str, str | None], BuildVerdict]  #: equal ones, by release and architecture
-    ids: dict[tuple[str, str | None, str], str]  #: the variants of those, by place and ISA
     rejected: dict[str, str]  #: releases that have nothing for the GPUs, with the reason
 
 
@@ -62,16 +54,22 @@ def flags_up_to(matrix: Matrix, key: str) -> str:
     return " ".join(dict.fromkeys(flag for it in below for flag in it.cpuinfo))
 
 
-def judge_releases(matrix: Matrix, machine: Machine) -> ReleaseVerdicts:
-    """Judge what each release has, or could have, for a machine with any CPU.
+def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> BuildAdvice:
+    """Return whether to build the ideal variant, given the published builds that run.
 
-    All GPU architectures that are known count, and code for the CPU alone.
+    The ideal is the best of all known GPU architectures and ISAs. Of equal ones the matrix's own
+    comes first, then an ISA that is no alias, then the highest.
     """
-    kinds = {gpu.capability or "" for gpu in machine.gpus} - {""}
+    kinds, flags = {gpu.capability or "" for gpu in machine.gpus} - {""}, machine.cpu.flags.split()
     gpus: dict[str | None, GpuArchitecture | None] = {None: None} | {
         key: gpu
         for key, gpu in matrix.gpus.items()
         if machine.platform in gpu.hosts and any(runs_on(gpu.capability, it) for it in kinds)
+    }
+    isas = {
+        key: isa
+        for key, isa in matrix.cpus.items()
+        if isa.platform == machine.platform and not missing_cpu_flags(isa, flags)
     }
     rejected: dict[str, str] = {}
     running: dict[tuple[str, str | None], BuildVerdict] = {}
@@ -83,57 +81,34 @@ def judge_releases(matrix: Matrix, machine: Machine) -> ReleaseVerdicts:
         if of_gpus and not any(it.runs for it in of_gpus):
             rejected[f"release {name}"] = "; ".join(of_gpus[0].obstacles)
         running |= {(name, key): it for key, it in verdicts.items() if it.runs}
-    top = max((it.rank() for it in running.values()), default=())
-    best = {place: it for place, it in running.items() if it.rank() == top}
-    own = [it for it in matrix.variants if (it.release_name, it.gpu_key) in best]
-    ids = {(it.release_name, it.gpu_key, it.cpu_key): it.id for it in own}
-    return ReleaseVerdicts(best, ids, rejected)
-
-
-def advice(
-    matrix: Matrix, machine: Machine, own: ReleaseVerdicts, ready: Sequence[BuildVerdict]
-) -> BuildAdvice:
-    """Return whether to build the ideal variant, given the published builds that run.
-
-    The ideal is the best of all known GPU architectures and ISAs. Of equal ones the matrix's own
-    comes first, then an ISA that is no alias, then the highest.
-    """
-    flags = machine.cpu.flags.split()
-    isas = {
-        key: isa
-        for key, isa in matrix.cpus.items()
-        if isa.platform == machine.platform and not missing_cpu_flags(isa, flags)
-    }
-    if not (own.best and isas):
-        return BuildAdvice(rejected=own.rejected)
+    if not (running and isas):
+        return BuildAdvice(rejected=rejected)
+    ranks = {place: it.rank() for place, it in running.items()}
+    equal = [place for place, rank in ranks.items() if rank == max(ranks.values())]
+    own = [it for it in matrix.variants if (it.release_name, it.gpu_key) in equal]
+    existing = {(it.release_name, it.gpu_key, it.cpu_key): it.id for it in own}
     best = max(
-        ((*place, isa) for place in own.best for isa in isas),
-        key=lambda it: (it in own.ids, not isas[it[2]].same_as, isas[it[2]].level),
+        ((*place, isa) for place in equal for isa in isas),
+        key=lambda it: (it in existing, not isas[it[2]].same_as, isas[it[2]].level),
     )
-    has_reason, says = _reason(own.best[best[:2]], ready)
+    has_reason, says = _reason(running[best[:2]], ready)
     return BuildAdvice(
-        variant=own.ids.get(best) or id_of(matrix, *best),
+        variant=existing.get(best) or id_of(matrix, *best),
         has_reason=has_reason,
         says=says,
-        lines="" if best in own.ids else group_lines(*best),
-        rejected=own.rejected,
+        lines="" if best in existing else group_lines(*best),
+        rejected=rejected,
     )
 
 
 def _verdict(release: Release, gpu: GpuArchitecture | None, machine: Machine) -> BuildVerdict:
     """Judge what a release has, or could have, for a GPU architecture or for the CPU alone."""
-    build = own_build(release, gpu, machine.platform)
-    if gpu and (obstacle := compile_obstacle(release.cuda, gpu)):
-        return BuildVerdict(build, machine, obstacles=(obstacle,))
-    return judge(build, machine)
-
-
-def compile_obstacle(cuda: CudaToolkit | None, gpu: GpuArchitecture) -> str:
-    """Return why a CUDA does not compile for an architecture; empty if it does."""
-    if compiles(cuda, gpu):
-        return ""
+    build, cuda = own_build(release, gpu, machine.platform), release.cuda
+    if gpu is None or compiles(cuda, gpu):
+        return judge(build, machine)
     what = f"CUDA {cuda.version}" if cuda else "a release without CUDA"
-    return f"{what} does not compile for {gpu.capability}: CUDA {cuda_window(gpu)} does"
+    why = f"{what} does not compile for {gpu.capability}: CUDA {cuda_window(gpu)} does"
+    return BuildVerdict(build, machine, obstacles=(why,))
 
 
 def _reason(own: BuildVerdict, ready: Sequence[BuildVerdict]) -> tuple[bool, str]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.hardware.saved_machines import Machine, MachineGpu
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.available import AvailableBuild
 from build_pytorch.matrix.compatibility import TEGRA, Fit
@@ -52,8 +52,9 @@ class BuildVerdict(Struct, frozen=True):
         newest = max((numbers(it) for it in self.kinds), default=())
         return len(self.gpus) == len(self.machine.gpus), newest, len(self.gpus)
 
-    def on_cpu(self, flags: Collection[str]) -> BuildVerdict:
-        """Return the verdict on a machine whose CPU has these flags."""
+    def on_cpu(self, cpu: Processor) -> BuildVerdict:
+        """Return the verdict on a machine with a CPU."""
+        flags = cpu.flags.split() if self.build.cpu else []
         missing = [flag for flag in self.build.cpu.split() if flag not in flags]
         if not missing:
             return self
@@ -75,7 +76,7 @@ class BuildVerdict(Struct, frozen=True):
             build.newest,
             "a" not in build.version,
             min(map(_FITS.index, self.gpus.values()), default=0),
-            build.installer in tools,
+            bool(tools) and build.installer in tools,
             build.index == "",
             build.index is not None,
             numbers(build.cuda),
@@ -100,11 +101,11 @@ def judge(build: AvailableBuild, machine: Machine, python: str = "") -> BuildVer
             obstacles.append(problem)
             continue
         gpus[gpu.index] = fit
-        doubts.append(doubt)
+        doubts += [doubt] if doubt else []
         newest, is_blackwell = build.blackwell_compile, numbers(gpu.capability or "") >= _BLACKWELL
         if newest and is_blackwell and numbers(machine.driver or "") < numbers(newest):
             limits.append(f"torch.compile fails below driver {newest}")
-    texts = (tuple(dict.fromkeys(filter(None, it))) for it in (obstacles, doubts, limits))
+    texts = (tuple(dict.fromkeys(it)) for it in (obstacles, doubts, limits))
     return BuildVerdict(build, machine, gpus, *texts)
 
 

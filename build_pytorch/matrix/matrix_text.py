@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import tomlkit
-
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.matrix.field_types import Trail
 
@@ -82,6 +80,8 @@ def with_table(text: str, header: Trail, values: Mapping[str, Any]) -> str:
 
 def block(header: Trail, values: Mapping[str, Any]) -> str:
     """Return a table and the tables in it, each below its header."""
+    import tomlkit  # 20 ms, and only changes need it
+
     document: Any = values
     for step in reversed(header):
         document = [document] if step == 0 else {step: document}
@@ -97,6 +97,8 @@ def with_values(text: str, values: Mapping[Trail, Value]) -> str:
     A table is added to a release that inherits it from another one, and to known rows. Raises
     KeyError for a release that does not exist.
     """
+    import tomlkit
+
     document: Any = tomlkit.parse(text)
     for trail, value in values.items():
         table = document

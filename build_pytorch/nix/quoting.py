@@ -34,9 +34,9 @@ _TOKEN = re.compile(
     # No token that begins fails to end: an unclosed one runs to the end of the text. So nothing is
     # tried twice, without possessive quantifiers, which Python 3.11.0 to 3.11.4 get wrong
     # (https://github.com/python/cpython/issues/106052).
-    (?P<comment>\#[^\n]*|/\*.*?(?:\*/|\Z))
-    |(?P<string>"(?:[^"\\]+|\\.)*(?:"|\\?\Z)
-      |''(?:[^']+|'''|''\$|''\\.|'(?!'))*(?:''|\Z))
+    \#[^\n]*|/\*.*?(?:\*/|\Z)
+    |"(?:[^"\\]+|\\.)*(?:"|\\?\Z)
+    |''(?:[^']+|'''|''\$|''\\.|'(?!'))*(?:''|\Z)
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -113,7 +113,8 @@ def without_comments(text: str) -> str:
     """
 
     def blanked(token: re.Match[str]) -> str:
-        return re.sub(r"[^\n]", " ", token[0]) if token["comment"] else token[0]
+        lines = token[0].split("\n")
+        return "\n".join(" " * len(line) for line in lines) if lines[0][0] in "#/" else token[0]
 
     return _TOKEN.sub(blanked, text)
 

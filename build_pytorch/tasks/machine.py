@@ -35,7 +35,7 @@ def recommend(
     json: bool = False,
 ) -> int:
     """Say which PyTorch to install on a machine, or to build."""
-    from build_pytorch.hardware.choose import Person, choose
+    from build_pytorch.hardware.choose import Person, choose, judge_all
     from build_pytorch.hardware.detect import described_machine, person_here
     from build_pytorch.results.package_state import package_states
 
@@ -49,7 +49,7 @@ def recommend(
     states = package_states(matrix.root, variants)
     events = {name: it.publication for name, it in states.items()}
     published = {name: it.organization or "ORG" for name, it in events.items() if it}
-    choice = choose(matrix, here, person, published)
+    choice = choose(matrix, here, person, judge_all(matrix, here, person, published))
     state = states.get(choice.build.variant) if choice.build.has_reason else None
     is_served = bool(choice.now) and bool(choice.now[0].gpus or not here.gpus)
     code, screen = EXIT_OK if is_served else EXIT_FINDINGS, Screen(sys.stdout)

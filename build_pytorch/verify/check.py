@@ -16,6 +16,8 @@ from build_pytorch.generate.text_plan import Tree
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.nix.quoting import without_comments
 
+_NOT_COMPARED: Final = ("attr.postPatch", "attr.preConfigure", "attr.src", "path.", "drvPath")
+"""Texts of hooks, which run; the source, which has facts of its own; what other facts use."""
 State = Literal["passed", "failed", "warning", "skipped"]
 
 
@@ -88,7 +90,9 @@ def chosen(names: Collection[str] = ()) -> dict[str, Check]:
 
 @functools.cache
 def check_of(fact: str) -> str:
-    """Return the id of the check of a fact: that which names it, or the first part of its name."""
+    """Return the id of the check that names a fact, or the first part of its name; "" for none."""
+    if fact.startswith(_NOT_COMPARED):
+        return ""
     prefix = f"{fact.partition('.')[0]}."
     checks = load().check
     return next(id_ for name in (fact, prefix) for id_ in checks if name in checks[id_].facts)

@@ -21,17 +21,10 @@ from build_pytorch.verify.recipe_facts import CHECKOUT, Facts
 
 _DESCRIBED: Final = ("GPU", "CPU", "CUDA", "PyTorch", "Driver", "Hardware")
 """Words of a long description."""
-_NOT_COMPARED: Final = re.compile(r"attr\.(?:postPatch|preConfigure|src)|path\.|drvPath")
-"""Texts of hooks, which run; the source, which has facts of its own; what other facts use."""
 _AFTER_HOOKS: Final = ("env.", "file.", "jobs.", "hook.other ")
 _OF_MODEL: Final = ("nixpkgs.", "cudaPackages.", "checkout.")
 """Facts that only the model of nixpkgs records."""
 _NIXPKGS: Final = ("nixpkgs.platform", "nixpkgs.config", "nixpkgs.overlays")
-
-
-def compared(facts: Facts) -> Facts:
-    """Return the facts to compare with those that are expected."""
-    return {name: value for name, value in facts.items() if not _NOT_COMPARED.match(name)}
 
 
 def expected(package: Package, pin: Facts, facts: Facts, torch: str, *, by_hand: bool) -> Facts:
@@ -41,7 +34,7 @@ def expected(package: Package, pin: Facts, facts: Facts, torch: str, *, by_hand:
     is there. `torch` is the derivation path of its variant. A recipe that is written `by_hand` may
     describe itself in other words than those of the matrix.
     """
-    wanted = compared(pin) | _of_every_package(package, facts)
+    wanted = pin | _of_every_package(package, facts)
     wanted |= _descriptions(package, facts, by_hand=by_hand)
     if package.companion:
         wanted |= _of_companion(package, pin, facts, torch)

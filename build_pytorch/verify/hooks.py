@@ -31,7 +31,6 @@ FLAG: Final = "-O1"
 """What CXXFLAGS, CFLAGS and CUDAFLAGS hold before the hooks run."""
 FLAGS: Final = ("CXXFLAGS", "CFLAGS", "CUDAFLAGS")
 _JOBS: Final = {"env.MAX_JOBS", "env.NIX_BUILD_CORES"}
-_WORD: Final = "ValueOfVariant"  #: the beginning of words in the place of values
 MACHINES: Final = ((4, 48), (0, 6), (0, 48), (192, 256))
 """The cores that Nix gives a build (0: all), and those that the machine has."""
 
@@ -181,9 +180,8 @@ def facts_of(hooks: Sequence[tuple[HookRun, Package | None]]) -> list[Facts]:
             if name:
                 facts[f"hook.other {name}"] = stops if ran[run]["hook.end"] else "goes on"
         del facts["hook.output"]
-        for name in [name for name, fact in facts.items() if _WORD in fact]:
-            for word, value in values.items():
-                facts[name] = facts[name].replace(word, value)
+        for word, value in values.items():
+            facts = {name: fact.replace(word, value) for name, fact in facts.items()}
         found.append(facts)
     return found
 
@@ -196,15 +194,16 @@ def _shared(run: HookRun, package: Package | None) -> tuple[dict[str, HookRun], 
     if package is None:
         return {"": run}, {}
     variant = package.variant
-    flags, capability = variant.cpu.flags, variant.gpu.capability if variant.gpu else ""
-    texts = (variant.package, variant.gpu_label, " ".join(flags), ",".join(flags), capability)
-    values = {f"{_WORD}{n}_": text for n, text in enumerate(texts) if text}
+    flags, printed = variant.cpu.flags, package.version if package.companion else ""
+    texts = (printed, variant.package, variant.gpu_label, " ".join(flags), ",".join(flags))
+    values = {f"ValueOfVariant{n}_": text for n, text in enumerate(texts) if text}
     for word, value in values.items():
-        if any(value in hook for hook in run.hooks):
-            # A version contains others: 9.0 is not in 2.9.0. The text in front is fast to find.
-            text = re.escape(value)
-            pattern = re.compile(rf"{text}(?<![\w.]{text})(?![\w.])")
-            run = run._replace(hooks=tuple(pattern.sub(word, hook) for hook in run.hooks))
+        run = run._replace(hooks=tuple(hook.replace(value, word) for hook in run.hooks))
+    if variant.gpu:
+        values["ValueOfVariant_"] = variant.gpu.capability
+        # A version contains others: 9.0 is not in 2.9.0.
+        own = re.compile(rf"(?<![\w.]){re.escape(variant.gpu.capability)}(?![\w.])")
+        run = run._replace(hooks=tuple(own.sub("ValueOfVariant_", hook) for hook in run.hooks))
     others = other_texts(package)
     changed = {name: run._replace(changed=((name, _OTHER_TEXTS[name]),)) for name in others}
     return {"": run} | changed, values

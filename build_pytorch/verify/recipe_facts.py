@@ -37,10 +37,10 @@ _WITH_CHECKOUT: Final = " with a checkout"
 Facts = dict[str, Any]
 """Values by name, such as `attr.pname` or `env.CXXFLAGS`. Without a fact is the same as null."""
 
-_HASH: Final = re.compile(r"(?<=/)[0-9a-z]{32}-")
+_HASH: Final = re.compile(r"/[0-9a-z]{32}-")
 """The hash of a store path: overlays change those of inputs."""
 _FOREIGN: Final = re.compile(
-    rf"(?<=/store/)[^/\s]*\b({'|'.join(CUDA_PACKAGES)})-[^/\s]*?(-lib|-dev|-include)?(?=[/\s]|$)"
+    rf"/store/[^/\s]*\b({'|'.join(CUDA_PACKAGES)})-[^/\s]*?(-lib|-dev|-include)?(?=[/\s]|$)"
 )
 """A CUDA package that may be from elsewhere than nixpkgs: its version is a fact of its own."""
 _GPU: Final = re.compile(r"\bSM_?(\d{2,3}[AF]?)\b")
@@ -53,8 +53,8 @@ _OVERRIDE: Final = re.compile(
     r"\.torch\.override\s*\{((?:[^{}]|\$?\{[^{}]*\})*)\}\s*\)\s*\.overrideAttrs\b"
 )
 _SED: Final = re.compile(r"\n[ \t]*((?:sed|perl)\b[^\n]* -[a-z]*i\b[^\n]*?(\S+))[ \t]*(?=\n|\Z)")
-_LENIENT: Final = re.compile(r"(?<!\")--(?:replace-(?:quiet|warn)|replace)(?=[\s'\"])")
-_GPU_ARCH: Final = re.compile(r'\bgpuArch(?:Num|SM)\s*=\s*"[^"]*"')
+_LENIENT: Final = re.compile(r"--replace(?<!\"--replace)(?:-quiet|-warn)?(?=[\s'\"])")
+_GPU_ARCH: Final = re.compile(r'gpuArch(?<!\wgpuArch)(?:Num|SM)\s*=\s*"[^"]*"')
 
 
 class RecipeFacts(Struct):
@@ -112,10 +112,10 @@ def _evaluated(context: Context) -> RecipeFacts:
     results = evaluation.evaluate(items, arguments, title, is_offline=not context.pinned)
     given = RecipeFacts(results, pins={path: names[code] for path, code in codes.items()})
     nested = {name: result.facts for name, result in results.items() if result.facts}
-    of_set = nested.pop(paths.RELEASE, None)
+    of_set, root = nested.pop(paths.RELEASE, None), context.root.resolve()
     for name in [name for name in nested if not name.endswith(_WITH_CHECKOUT)]:
         more = {"checkout": nested.get(name + _WITH_CHECKOUT, {}).get("cudaPackages", {})}
-        given.facts[name] = _flat(nested[name] | more, context)
+        given.facts[name] = _flat(nested[name] | more, f"{root}/", is_pinned=context.pinned)
         given.facts[name]["warnings"] = results[name].warnings
     for package in context.matrix.packages if of_set else ():
         if of_set and package.path in given.facts:
@@ -184,16 +184,15 @@ def _pinned_package(package: Package) -> str:
   }}; in p.{variant.python_set}.{package.name}.override {{ {arguments} }})"""
 
 
-def _flat(nested: Mapping[str, Any], context: Context) -> Facts:
+def _flat(nested: Mapping[str, Any], root: str, *, is_pinned: bool) -> Facts:
     """Return facts by their dotted names, in a form in which equal means the same build."""
     facts: Facts = {}
-    root = f"{context.root.resolve()}/"
 
     def plain(value: Any) -> Any:  # noqa: ANN401 - a value of Nix
         if isinstance(value, list):
             return [plain(item) for item in value]
         if isinstance(value, str) and "/" in value:
-            return _FOREIGN.sub(r"\1\2", _HASH.sub("", value.replace(root, "")))
+            return _FOREIGN.sub(r"/store/\1\2", _HASH.sub("/", value.replace(root, "")))
         return value
 
     def add(prefix: str, table: Mapping[str, Any]) -> None:
@@ -203,7 +202,7 @@ def _flat(nested: Mapping[str, Any], context: Context) -> Facts:
             else:
                 facts[prefix + key] = value if key in {"drvPath", "derivations"} else plain(value)
 
-    add("", {key: it for key, it in nested.items() if not (context.pinned and key == "nixpkgs")})
+    add("", {key: it for key, it in nested.items() if not (is_pinned and key == "nixpkgs")})
     facts["src.rev"] = (facts.get("src.rev") or "").removeprefix("refs/tags/")
     flags = facts.get("attr.cmakeFlags") or []  # each of them has one value, in any order
     facts["attr.cmakeFlags"] = sorted(map(str, flags if isinstance(flags, list) else [flags]))

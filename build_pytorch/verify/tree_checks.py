@@ -30,6 +30,16 @@ _SECONDS: Final = 60.0
 """Time limit of a compiler run, which takes less than a second."""
 
 
+def findings_of(context: Context, id_: str) -> tuple[list[Finding], str]:
+    """Return the findings of a check of this module, and what it did not look at."""
+    findings: list[Finding] = []
+    try:
+        findings.extend(globals()[id_.replace("-", "_")](context))
+    except CheckSkipped as skipped:
+        return findings, str(skipped)
+    return findings, ""
+
+
 def _in_matrix(context: Context, table: Trail, found: str, expected: str, fix: str = "") -> Finding:
     """Return a finding at a table of matrix.toml, or one above it."""
     line = line_of(context.matrix.text, table)

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,16 +17,8 @@ from build_pytorch.base.console import counted, shortened
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.verify import check, recipe_facts, tree_checks
-from build_pytorch.verify.check import (
-    Check,
-    CheckOutcome,
-    CheckSkipped,
-    Context,
-    Finding,
-    RecipeFile,
-    State,
-)
-from build_pytorch.verify.expected import compared, expected
+from build_pytorch.verify.check import Check, CheckOutcome, Context, Finding, RecipeFile, State
+from build_pytorch.verify.expected import expected
 from build_pytorch.verify.recipe_facts import RecipeFacts
 
 _RELEASE: Final = "eval-release-nix"
@@ -69,13 +62,13 @@ def verify(  # noqa: PLR0913 - the options of a verification
         why = "these checks need all variants, or what this project does not have"
         raise BuildPytorchError(f"{why}; leave --packages out, or name others")
     of_facts = {id_ for id_, it in checks.items() if it.facts}
-    findings, reasons = _compare(context, of_facts) if of_facts else ([], {})
-    for id_ in checks.keys() - of_facts:
-        try:
-            for finding in getattr(tree_checks, id_.replace("-", "_"))(context):
-                findings.append(structs.replace(finding, check=id_))
-        except CheckSkipped as skipped:
-            reasons[id_] = str(skipped)
+    of_tree = checks.keys() - of_facts
+    with ThreadPoolExecutor(1) as pool:
+        results = pool.map(lambda id_: tree_checks.findings_of(context, id_), of_tree)
+        findings, reasons = _compare(context, of_facts) if of_facts else ([], {})  # waits for Nix
+    for id_, (found, reason) in zip(of_tree, results, strict=True):
+        findings += [structs.replace(finding, check=id_) for finding in found]
+        reasons[id_] = reason
     findings = [
         structs.replace(finding, fix=finding.fix or checks[finding.check].fix)
         for finding in sorted(findings, key=lambda finding: [*checks].index(finding.check))
@@ -83,11 +76,10 @@ def verify(  # noqa: PLR0913 - the options of a verification
     outcomes = []
     for id_, it in checks.items():
         severities = {finding.severity for finding in findings if finding.check == id_}
-        state: State = "skipped" if reasons.get(id_) else "passed"
+        state: State = "skipped" if reasons[id_] else "passed"
         if severities:
             state = "failed" if "error" in severities else "warning"
-        reason = reasons.get(id_, "")
-        outcomes.append(CheckOutcome(id=id_, title=it.title, state=state, reason=reason))
+        outcomes.append(CheckOutcome(id=id_, title=it.title, state=state, reason=reasons[id_]))
     summary, is_bad = _summary(context, outcomes, findings, strict=strict)
     return VerificationResult(
         variants=[variant.id for variant in context.variants],
@@ -109,7 +101,7 @@ def _compare(context: Context, ids: Collection[str]) -> tuple[list[Finding], dic
     if {it.category for it in checks.values()} & {"evaluation", "hooks"}:
         given = recipe_facts.facts_of(context)
     findings = list(_of_release(context, given)) if _RELEASE in checks else []
-    looked_at, not_evaluated = {"evaluates", "eval-distinct"}, 0
+    names, not_evaluated = {"error", "sameAs"}, 0
     builds: dict[tuple[str, str], str] = {}
     for package, recipe in context.present:
         values, wanted = recipe_facts.of_text(package, recipe)
@@ -121,16 +113,18 @@ def _compare(context: Context, ids: Collection[str]) -> tuple[list[Finding], dic
             torch = given.facts.get(package.variant.path, {}).get("drvPath", "")
             by_hand = digest.is_intact(recipe.text) is None
             wanted |= expected(package, pin, own, torch, by_hand=by_hand)
-            values |= compared(own)
+            values |= own
             first = builds.setdefault((package.release.catalog, own["drvPath"]), recipe.path)
             values["sameAs"] = f"the same derivation as {first}" if first != recipe.path else None
-        for name in sorted(values.keys() | wanted.keys()):
-            id_, value, want = check.check_of(name), values.get(name), wanted.get(name)
-            looked_at.add(id_)
-            if value != want and id_ in checks:
-                finding = _finding(name, checks[id_], package, recipe, (value, want))
+        both = values.keys() | wanted.keys()
+        names |= both
+        for name in sorted(it for it in both if values.get(it) != wanted.get(it)):
+            if (id_ := check.check_of(name)) in checks:
+                pair = values.get(name), wanted.get(name)
+                finding = _finding(name, checks[id_], package, recipe, pair)
                 line = given.results[recipe.path].line if name == "error" else finding.line
                 findings.append(structs.replace(finding, check=id_, line=line))
+    looked_at = {check.check_of(name) for name in names}
     reasons = {id_: "" if id_ in looked_at else "no such facts" for id_ in checks}
     for id_ in [id_ for id_, it in checks.items() if it.category != "text"]:
         missing = f"{counted(not_evaluated, 'recipe')} not evaluated" if not_evaluated else ""
@@ -206,11 +200,7 @@ def _shown(value: Any) -> str:  # noqa: ANN401 - a fact
 
 
 def _summary(
-    context: Context,
-    outcomes: Sequence[CheckOutcome],
-    findings: Sequence[Finding],
-    *,
-    strict: bool,
+    context: Context, outcomes: Sequence[CheckOutcome], findings: Sequence[Finding], *, strict: bool
 ) -> tuple[str, bool]:
     """Return the numbers of recipes, checks and findings, and whether the verification fails."""
     states = Counter(outcome.state for outcome in outcomes)
