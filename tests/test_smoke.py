@@ -33,7 +33,6 @@ from world import Site
 from build_pytorch.base.console import WIDTH
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.results.artefacts import Artefact
 from build_pytorch.results.ledger import Event, read
 from build_pytorch.smoke import script, upstream
 from build_pytorch.smoke.judge import Judgement, SmokeReport, judge
@@ -115,7 +114,7 @@ def test_a_report_is_evidence_only_for_the_companion_that_was_asked_for(matrix: 
 
 def test_a_package_is_imported_from_its_result(matrix: Matrix, tmp_path: Path) -> None:
     companion = next(each for each in matrix.companions if each.id == f"{H200}+torchvision")
-    built = Artefact(link=tmp_path / "result", output=tmp_path / "store")
+    built = tmp_path / "store"
     document = right(companion.variant, torchvision=companion.version)
     for package, place in (
         (companion.variant, document["torch"]),
@@ -476,7 +475,7 @@ def test_evidence_is_recorded_with_its_recipe_its_store_path_and_its_report(
         return smoke_test(project.root, package, None, 60)[0]
 
     case, _ = smoke_test(project.root, package, None, 60)
-    why = f"{LINK}: its closure has no Python 3.13; is {output} a Python package?"
+    why = f"{output}: its closure has no Python 3.13; is it a Python package?"
     assert (case.outcome, case.reasons) == ("not run", (why,))
     older = ["sha256:" + digit * 64 for digit in "12"]
     remember(project, package, output, older[0])

@@ -26,7 +26,6 @@ from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.versions import minor_version, order
 from build_pytorch.nix import store
 from build_pytorch.results import artefacts, evidence
-from build_pytorch.results.artefacts import Artefact
 from build_pytorch.results.ledger import TestOutcome
 from build_pytorch.results.package_state import chosen_package
 from build_pytorch.smoke.smoke_case import built_python, python_answer
@@ -65,7 +64,7 @@ class ComparedBuild(Struct, frozen=True, kw_only=True):
     python: Path
     env: Mapping[str, str | None] = {}
     package: Package | None = None
-    artefact: Artefact | None = None
+    result: Path | None = None
 
     def answer(self, kind: type[_Answer], *argv: str, threads: int = 0) -> _Answer:
         """Run a script with so many threads (0: any) and return what it prints.
@@ -138,7 +137,7 @@ def compare(  # noqa: PLR0913 - the options of the command
         alias=alias_line(a.package, b.package, found, cpu),
     )
     recorded = evidence.record_evidence(
-        matrix.root, a.package, a.artefact, test="compare", result=result
+        matrix.root, a.package, a.result, test="compare", result=result
     )
     return recorded, a
 
@@ -173,11 +172,12 @@ def find_build(
     build = _build_of(matrix, text, like, say)
     with waiting(f"starting {build.label}"):
         torch = build.answer(ComparedTorch, installed_torch.__file__)
-    closure, artefact, package = 0, build.artefact, build.package
-    if artefact and package and not (package.companion or artefact.holds(torch.file)):
+    closure, output, package = 0, build.result, build.package
+    of_torch = package and not package.companion
+    if output and of_torch and not artefacts.holds(output, torch.file):
         raise BuildPytorchError(f"{build.label}: imports another torch, {torch.file}")
-    if artefact and process.which(store.NIX_STORE):
-        closure = sum(store.sizes(store.requisites(str(artefact.output))))
+    if output and process.which(store.NIX_STORE):
+        closure = sum(store.sizes(store.requisites(str(output))))
     return build, structs.replace(torch, label=build.label, closure=closure)
 
 
@@ -190,14 +190,13 @@ def _build_of(matrix: Matrix, text: str, like: ComparedTorch | None, say: Say) -
         version = re.search(r"-python(3\.\d+)-", path.name)
         if version is None:
             raise BuildPytorchError(f"{text}: not the store path of a Python package")
-        artefact = Artefact(link=path, output=path)
-        python, env = artefacts.interpreter(artefact, version[1])
-        return ComparedBuild(label=path.name[33:], python=python, env=env, artefact=artefact)
+        python, env = artefacts.interpreter(path, version[1])
+        return ComparedBuild(label=path.name[33:], python=python, env=env, result=path)
     if "/" in text and (found := shutil.which(text)):
         return ComparedBuild(label=text, python=Path(found).absolute())
     package = chosen_package(matrix, text)
     own, inside, built = built_python(matrix.root, package)
-    return ComparedBuild(label=package.id, python=own, env=inside, package=package, artefact=built)
+    return ComparedBuild(label=package.id, python=own, env=inside, package=package, result=built)
 
 
 def wheel(root: Path, name: str, python: str, say: Say) -> ComparedBuild:

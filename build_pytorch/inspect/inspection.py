@@ -68,15 +68,16 @@ def folder_target(package: Package, folder: Path) -> Target:
 
 def inspect_result(root: Path, package: Package) -> Inspection:
     """Inspect the result of a package; save and record the report. Raises WriteError."""
-    artefact = artefacts.find(root, package)
-    if artefact is None:
-        return Inspection(variant=package.id, reasons=(artefacts.absence(root, package),))
-    output, earlier = artefact.output, _earlier(root, package, str(artefact.output))
+    try:
+        output = artefacts.find(root, package)
+    except ToolError as error:
+        return Inspection(variant=package.id, reasons=(str(error),))
+    earlier = _earlier(root, package, str(output))
     target = Target(package=package, folder=output, output=str(output), earlier=earlier)
     places = sorted(output.glob(f"lib/python3*/site-packages/{target.product.folder}"))
     target.folder = next(filter(target.has_main, places), output)
     result = inspect_target(target)
-    return evidence.record_evidence(root, package, artefact, test="inspect", result=result)
+    return evidence.record_evidence(root, package, output, test="inspect", result=result)
 
 
 def _earlier(root: Path, package: Package, output: str) -> tuple[str, int]:

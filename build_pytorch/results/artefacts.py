@@ -8,8 +8,6 @@ import re
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
-
 from build_pytorch.base import digest, files, process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Package
@@ -46,32 +44,24 @@ def recipe_digest(root: Path, package: Package) -> str:
     return digest.of_bytes(b"\0".join(texts))
 
 
-class Artefact(Struct, frozen=True, kw_only=True):
-    """A result link and its store path."""
+def find(root: Path, package: Package) -> Path:
+    """Return the store path of a package's result.
 
-    link: Path
-    output: Path
-
-    def holds(self, file: str) -> bool:
-        """Whether a file, such as the one that torch was imported from, is inside the output."""
-        try:
-            return bool(file) and Path(os.path.realpath(file)).is_relative_to(self.output)
-        except ValueError:  # a null byte
-            return False
-
-
-def find(root: Path, package: Package) -> Artefact | None:
-    """Return the result of a package, or None if its link does not lead to a store path."""
+    Raises ToolError, with what to do, if its link does not lead to one.
+    """
     path = link(root, package)
-    output = target(path)
-    return Artefact(link=path, output=Path(output)) if output else None
-
-
-def absence(root: Path, package: Package) -> str:
-    """Return the reason why `find` returned None, and what to do."""
-    path = link(root, package)
+    if output := target(path):
+        return Path(output)
     what = "does not lead into the Nix store" if os.path.lexists(path) else "does not exist"
-    return f"{path.name} {what}; run `invoke build {package.id}`"
+    raise ToolError(f"{path.name} {what}; run `invoke build {package.id}`")
+
+
+def holds(output: Path, file: str) -> bool:
+    """Return whether a file, such as the one that torch was imported from, is in a result."""
+    try:
+        return bool(file) and Path(os.path.realpath(file)).is_relative_to(output)
+    except ValueError:  # a null byte
+        return False
 
 
 def link(root: Path, package: Package) -> Path:
@@ -93,25 +83,24 @@ def target(path: Path) -> str:
     return found if found.startswith(f"{store.folder()}/") else ""
 
 
-def interpreter(artefact: Artefact, version: str) -> tuple[Path, dict[str, str | None]]:
-    """Return the Python of an artefact's closure and the environment to import the artefact in.
+def interpreter(output: Path, version: str) -> tuple[Path, dict[str, str | None]]:
+    """Return the Python of a result's closure and the environment to import the result in.
 
     `version` is the Python version, such as `3.13`. Raises ToolError if the closure has no Python.
     """
-    closure = [artefact.output]
+    closure = [output]
     for path in closure:  # grows: nixpkgs lists a Python package's dependencies in this file
         with contextlib.suppress(OSError):
             words = (path / "nix-support/propagated-build-inputs").read_text("utf-8").split()
             closure += [Path(word) for word in words if Path(word) not in closure]
     if process.which(store.NIX_STORE):  # a package with several outputs has the file in `dev` only
-        closure += [Path(path) for path in sorted(store.requisites(str(artefact.output)))]
+        closure += [Path(path) for path in sorted(store.requisites(str(output)))]
     closure = list(dict.fromkeys(closure))
     name = re.compile(rf"[a-z0-9]+-python3-{re.escape(version)}[a-z0-9.]*")
     pythons = [path / "bin" / f"python{version}" for path in closure if name.fullmatch(path.name)]
     python = next((path for path in pythons if path.exists()), None)
     if python is None:
-        hint = f"is {artefact.output} a Python package?"
-        raise ToolError(f"{artefact.link.name}: its closure has no Python {version}; {hint}")
+        raise ToolError(f"{output}: its closure has no Python {version}; is it a Python package?")
     folders = [path / "lib" / f"python{version}" / "site-packages" for path in closure]
     own = python.parents[1]
     search = [folder for folder in folders if folder.is_dir() and own not in folder.parents]

@@ -6,6 +6,7 @@ The types have the fields that are read here, of what script.py prints.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -15,7 +16,7 @@ from build_pytorch.matrix.compatibility import runs_on, sm_code
 from build_pytorch.matrix.field_types import Capability
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.versions import minor_version, numbers
-from build_pytorch.results.artefacts import Artefact
+from build_pytorch.results.artefacts import holds
 
 Config = Annotated[str, Meta(max_length=1 << 16)]
 Outcome = Literal["passed", "failed", "skipped", "compatible", "not run"]
@@ -93,7 +94,7 @@ class Judgement(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
 
 
-def judge(report: SmokeReport, package: Package, built: Artefact | None = None) -> Judgement:
+def judge(report: SmokeReport, package: Package, built: Path | None = None) -> Judgement:
     """Compare a report with what the matrix states of a package.
 
     Every test of the report's own script for the CPU, and for the GPU where the package's code runs
@@ -104,8 +105,8 @@ def judge(report: SmokeReport, package: Package, built: Artefact | None = None) 
     file = companion.get("file") if package.companion else report.torch.file
     if error := report.torch.import_error:
         problem = f"torch cannot be imported: {error}"
-    elif built and file and not built.holds(file):
-        problem = f"imports another {package.name}, {file}, and not that of {built.output}"
+    elif built and file and not holds(built, file):
+        problem = f"imports another {package.name}, {file}, and not that of {built}"
     if problem:
         return Judgement(outcome="failed", reasons=(problem,))
     gpu, here = package.gpu, report.gpu

@@ -16,7 +16,6 @@ from build_pytorch.matrix.compatibility import missing_cpu_flags, sm_code
 from build_pytorch.matrix.model import Package
 from build_pytorch.nix import store
 from build_pytorch.results import artefacts, evidence
-from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import Judgement, SmokeReport, judge
 
@@ -45,7 +44,7 @@ def case_of(
     package: Package,
     judgement: Judgement,
     python: Path | None = None,
-    built: Artefact | None = None,
+    built: Path | None = None,
 ) -> SmokeCase:
     """Return the result of a package with this judgement, and what was run."""
     return SmokeCase(
@@ -53,14 +52,14 @@ def case_of(
         variant=package.id,
         package=package.package,
         python=str(python),
-        output=str(built.output) if built else "",
+        output=str(built) if built else "",
         **structs.asdict(judgement),
     )
 
 
 def built_python(
     root: Path, package: Package, named: Path | None = None
-) -> tuple[Path, Environment, Artefact | None]:
+) -> tuple[Path, Environment, Path | None]:
     """Return the Python of a package's result, its environment, and the result.
 
     A Python that a person `named` has no result. Raises ToolError where there is none.
@@ -68,8 +67,6 @@ def built_python(
     if named:
         return named, {}, None
     built = artefacts.find(root, package)
-    if built is None:
-        raise ToolError(artefacts.absence(root, package))
     return *artefacts.interpreter(built, package.release.python.version), built
 
 

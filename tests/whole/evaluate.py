@@ -18,7 +18,7 @@ from pathlib import Path
 
 from whole import HERE, state_folder
 
-from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix import matrix_reader, selection
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.results import artefacts
@@ -58,14 +58,15 @@ def evaluate(folder: Path, matrix: Matrix, variant: Variant) -> int:
     """Run the commands on one variant. Return how many are not as they must be."""
     root = folder / "checkout"
     os.environ["NIX_STORE_DIR"] = f"{folder}/nix/store"
-    found = artefacts.find(root, variant)
-    if found is None:
-        print(artefacts.absence(root, variant), file=sys.stderr)
+    try:
+        result = artefacts.find(root, variant)
+    except ToolError as error:
+        print(error, file=sys.stderr)
         return 1
     if has_wheel := (folder / "wheel").is_dir():
         install_wheel(root, folder / "wheel")
     others = [v for v in matrix.variants if v is not variant]
-    torch = found.output / "lib/python3.13/site-packages/torch/lib"
+    torch = result / "lib/python3.13/site-packages/torch/lib"
     (folder / "evaluation").mkdir(exist_ok=True)
     wrong = 0
     for title, right, argv in commands(variant, others, torch, has_wheel=has_wheel):
