@@ -249,12 +249,15 @@ def gpu_named(name: str) -> NamedGpu | None:
         is_arm = gpu is not None and "x86_64-linux" not in gpu.hosts
         beside = next(iter(gpu.arm_only.values())) if gpu and is_arm else None
         return NamedGpu(f"a GPU of capability {capability}", capability, beside)
-    keys = products()
-    product = _best_match({product: (_gpu_pattern(product),) for product in keys}, name)
-    if product is None:
-        return None
-    gpu = known[keys[product]]
-    return NamedGpu(name, gpu.capability, gpu.arm_only.get(product))
+    keys, patterns = products(), {}
+    for product in keys:
+        words = _words(product)
+        if re.search(" .*[0-9]", product):
+            words = re.sub("^([a-z]+) ", r"(\1 )?", words)
+        patterns[product] = [f"{words}(?! m( |$))"]  # GTX 780M is no GTX 780
+    found = _best_match(patterns, name)
+    gpu = known[keys[found]] if found else None
+    return NamedGpu(name, gpu.capability, gpu.arm_only.get(found or "")) if gpu else None
 
 
 def processor_named(name: str) -> KnownProcessor | None:
@@ -270,14 +273,6 @@ def processor_named(name: str) -> KnownProcessor | None:
 def _words(name: str) -> str:
     """Return what counts in a name: runs of letters and of digits in lower case."""
     return " ".join(re.findall("[a-z]+|[0-9]+", _FILLER.sub(" ", name.lower())))
-
-
-def _gpu_pattern(product: str) -> str:
-    """Return a regular expression for the words of a GPU's name; GTX 780M is no GTX 780."""
-    words = _words(product)
-    if re.search(" .*[0-9]", product):
-        words = re.sub("^([a-z]+) ", r"(\1 )?", words)
-    return f"{words}(?! m( |$))"
 
 
 def _best_match(patterns: Mapping[str, Iterable[str]], name: str) -> str | None:

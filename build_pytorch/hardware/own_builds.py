@@ -92,8 +92,10 @@ def advice(matrix: Matrix, machine: Machine, ready: Sequence[BuildVerdict]) -> B
         key=lambda it: (it in existing, not isas[it[2]].same_as, isas[it[2]].level),
     )
     has_reason, says = _reason(running[best[:2]], ready)
+    short = "darwin-mps" if best[2] == "apple" else f"{best[1] or 'cpu'}-{best[2]}"
+    new = f"{best[0]}/{short}" if len(matrix.releases) > 1 else short
     return BuildAdvice(
-        variant=existing.get(best) or id_of(matrix, *best),
+        variant=existing.get(best, new),
         has_reason=has_reason,
         says=says,
         lines="" if best in existing else group_lines(*best),
@@ -131,12 +133,6 @@ def _reason(own: BuildVerdict, ready: Sequence[BuildVerdict]) -> tuple[bool, str
         what = f"nothing newer than {version} can be built for {code[0]}, and that without cuDNN"
         return False, f"no reason: {what}"
     return True, f"{version}; {_SIZE}"
-
-
-def id_of(matrix: Matrix, release: str, gpu: str | None, isa: str) -> str:
-    """Return the id that a variant gets which a matrix lacks."""
-    short = "darwin-mps" if isa == "apple" else f"{gpu or 'cpu'}-{isa}"
-    return f"{release}/{short}" if len(matrix.releases) > 1 else short
 
 
 def group_lines(release: str, gpu: str | None, isa: str) -> str:
