@@ -107,12 +107,25 @@ def test_limits_a_better_kind_and_what_belongs_to_cuda_are_no_finding() -> None:
     assert {name for name, _ in found} == cpu_only - {"blas_threads"}
 
 
-def test_a_variant_is_compared_with_the_wheel_of_its_version_cuda_and_platform() -> None:
-    for id_ in ("sm120-avx512", "cpu-avx2", "sm110-armv9"):
-        wheel = wheel_for(variant_of(id_))
-        assert wheel
-        assert (wheel.version, wheel.platform) == ("2.10.0", variant_of(id_).platform)
-    assert wheel_for(variant_of("cpu-avx2", torch="2.0.1")) is None
+@pytest.mark.parametrize(
+    ("id_", "versions", "found"),
+    [
+        ("sm120-avx512", {"cuda": "12.8"}, "12.8"),
+        ("sm120-avx512", {}, "12.8"),
+        ("cpu-avx2", {}, "12.8"),
+        ("sm110-armv9", {}, ""),
+        ("sm120-avx512", {"torch": "2.12.0"}, None),  # of the row of 2.12.1, which was read
+        ("cpu-avx2", {"torch": "2.0.1"}, None),
+    ],
+)
+def test_a_variant_is_compared_with_the_wheel_of_its_version_cuda_and_platform(
+    id_: str, versions: dict[str, str], found: str | None
+) -> None:
+    variant = variant_of(id_, **versions)
+    wheel = wheel_for(variant)
+    assert (wheel and wheel.cuda) == found
+    if wheel:
+        assert (wheel.version, wheel.platform) == ("2.10.0", variant.platform)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from conftest import PROJECT, WHOLE
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.hardware.detect import described_machine, gpu_named, processor_named
 from build_pytorch.matrix import defaults, known_hardware, matrix_reader
-from build_pytorch.matrix.available import available_builds, driver_of, stale_builds, wheel_like
+from build_pytorch.matrix.available import available_builds, driver_of, stale_builds
 from build_pytorch.matrix.compatibility import capability_of, fit, runs_on
 from build_pytorch.matrix.versions import order
 
@@ -241,23 +241,6 @@ def test_a_wheel_that_was_read_names_its_file_and_its_digest() -> None:
         assert wheel.who == "PyPI"
         assert wheel.source.startswith(file)
         assert ".whl, sha256 " in wheel.source
-
-
-@pytest.mark.parametrize(
-    ("torch", "platform", "cuda", "found"),
-    [
-        ("2.10.0", "x86_64-linux", "12.8", "12.8"),
-        ("2.10.0", "x86_64-linux", "13.0", "12.8"),
-        ("2.10.0", "aarch64-linux", "13.0", ""),
-        ("2.12.0", "x86_64-linux", "13.0", None),  # of the row of 2.12.1, which was read
-        ("1.0.0", "x86_64-linux", "", None),
-    ],
-)
-def test_a_wheel_is_that_of_the_version_and_best_that_of_the_cuda(
-    torch: str, platform: str, cuda: str, found: str | None
-) -> None:
-    wheel = wheel_like(torch, platform, cuda)
-    assert (wheel and wheel.cuda) == found
 
 
 def test_rows_that_nobody_checked_for_90_days_are_named_in_one_line() -> None:

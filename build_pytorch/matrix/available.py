@@ -27,7 +27,6 @@ _DRIVERS: Final = {"11": "450.80.02", "12": "525.60.13", "13": "580.65.06"}
 "Minor Version Compatibility"; checked 2026-11-24."""
 WITH_CUDNN: Final = (7, 5)
 """GPUs below this capability get no cuDNN of 9.11 or newer: NVIDIA, support matrix, 2026-11."""
-_FRESH: Final = dt.timedelta(days=90)
 
 
 class AvailableBuild(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,18 +97,8 @@ def driver_of(cuda: str) -> str:
     return _DRIVERS.get(cuda.partition(".")[0], "0")
 
 
-def wheel_like(torch: str, platform: str, cuda: str) -> AvailableBuild | None:
-    """Return the wheel of a PyTorch for a CUDA ("": without) that was read.
-
-    Without such a one it is another wheel of that version, or None.
-    """
-    wheels = [it for it in available_builds() if it.features]
-    same = [it for it in wheels if (it.version, it.platform) == (torch, platform)]
-    return min(same, key=lambda it: (it.cuda != cuda, not it.cuda), default=None)
-
-
 def stale_builds(today: dt.date) -> str:
     """Return one line that names the rows which nobody has checked for 90 days, or ""."""
-    old = [build for build in available_builds() if today - build.checked > _FRESH]
+    old = [build for build in available_builds() if today - build.checked > dt.timedelta(days=90)]
     names = ", ".join(dict.fromkeys(build.who for build in old))
     return f"available.toml: {len(old)} rows not checked for 90 days: {names}" if old else ""

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix.available import AvailableBuild, wheel_like
+from build_pytorch.matrix.available import AvailableBuild, available_builds
 from build_pytorch.matrix.model import Variant
 
 Evidence = Literal["files", "config"]
@@ -67,8 +67,11 @@ def other_blas(variant: Variant, found: Mapping[str, str]) -> str:
 
 def wheel_for(variant: Variant) -> AvailableBuild | None:
     """Return the wheel to compare a variant with: that of its CUDA, else another of its version."""
-    cuda = variant.release.cuda.version if variant.gpu and variant.release.cuda else ""
-    return wheel_like(variant.release.torch.version, variant.cpu.platform, cuda)
+    cuda = variant.cuda.version if variant.cuda else ""
+    wanted = (variant.release.torch.version, variant.platform)
+    wheels = [it for it in available_builds() if it.features]
+    same = [it for it in wheels if (it.version, it.platform) == wanted]
+    return min(same, key=lambda it: (it.cuda != cuda, not it.cuda), default=None)
 
 
 def lacking(

@@ -22,13 +22,10 @@ PLACEHOLDER: Final = r"\{(release|torch|python|cuda)\}"
 OF_PRODUCTS: Final = frozenset({"names", "arm_only"})
 """Keys of known GPU architectures that matrix.toml does not have."""
 _NOT_INHERITED: Final = frozenset({"like", "notes", "cleanup"})
-_SHOWN: Final = {
-    "gpu": ("capability", "first_cuda", "last_cuda", "driver", "family", "hosts"),
-    "cpu": ("platform", "flags", "cpuinfo"),
-    "pin": ("rev", "torch", "python"),
-    "rule": ("reason",),
-    "patch": ("url",),
-}
+_SHOWN: Final = (
+    *("capability", "first_cuda", "last_cuda", "driver", "family", "hosts"),
+    *("platform", "flags", "cpuinfo", "rev", "torch", "python", "reason", "url"),
+)
 """Keys of a row that `invoke show known` shows."""
 OF_GITHUB: Final = frozenset({"owner", "repo", "rev", "hash", "hash_of", "patches"})
 """Keys of a source that a package of the pin does not have."""
@@ -47,10 +44,8 @@ def complete(raw: Table) -> Iterator[Fault]:
     while ready := [name for name, own in waiting.items() if _text(own, "like") in done]:
         for name in ready:
             own = waiting.pop(name)
-            base = done[_text(own, "like")]
-            base = base if isinstance(base, dict) else {}
-            inherited = {key: it for key, it in base.items() if key not in _NOT_INHERITED}
-            done[name] = _merged(inherited, own)
+            base = _table(done, _text(own, "like")).items()
+            done[name] = _merged({k: it for k, it in base if k not in _NOT_INHERITED}, own)
     for name, own in waiting.items():  # an unknown one, or a circle
         found = wrong(quoted(own["like"]), "the key of another release, in no circle")
         hint = near_miss(_text(own, "like"), filter(None, done))
@@ -164,7 +159,7 @@ class KnownRow(Struct, frozen=True, kw_only=True):
 def rows(own: Table) -> Iterator[KnownRow]:
     """Yield the known rows and those of a matrix, whose tables `own` are as it writes them."""
     merged = with_known({"pin": {}, **own})
-    for kind, shown in _SHOWN.items():
+    for kind in ("gpu", "cpu", "pin", "rule", "patch"):
         known, ours, both = (
             {row["id"]: row for row in table} if kind == "rule" else table
             for table in (load().raw[kind], own.get(kind, {}), merged[kind])
@@ -174,7 +169,7 @@ def rows(own: Table) -> Iterator[KnownRow]:
             yield KnownRow(
                 kind=kind,
                 key=key,
-                values={name: row[name] for name in shown if row.get(name)},
+                values={name: row[name] for name in _SHOWN if row.get(name)},
                 source=f"{base['source']}, checked {base['checked']}" if "source" in base else "",
                 replaced=tuple(name for name in values if values[name] != base.get(name)),
             )

@@ -192,8 +192,8 @@ def _inner_misfits(value: Any, kind: Any) -> list[Fault]:
         required = [it.encode_name for it in msgspec.structs.fields(kind) if it.required]
         unknown = [key for key in value if key not in kinds][: 2 * _MOST]
         hints = {key: near_miss(key, kinds) for key in unknown}
-        allowed_ = f"unknown key; allowed: {listed(kinds)}"
-        faults = [((key,), f"{allowed_}{hint}") for key, hint in hints.items()]
+        said = f"unknown key; allowed: {listed(kinds)}"
+        faults = [((key,), said + hint) for key, hint in hints.items()]
         missing = [key for key in required if key not in value and f'"{key}"' not in str(hints)]
         faults += [((key,), "missing; add it") for key in missing]
     elif isinstance(value, dict) and get_origin(kind) is dict:

@@ -18,7 +18,7 @@ from build_pytorch.matrix import consistency, defaults, matrix_text, rules
 from build_pytorch.matrix.field_types import Fault, Kind, Trail, dotted, message, misfits
 from build_pytorch.matrix.model import Matrix, Package, Phase
 from build_pytorch.matrix.tables import Group, MatrixFile, companion_folder_of
-from build_pytorch.matrix.versions import digits
+from build_pytorch.matrix.versions import digits, numbers
 
 _RESTORE: Final = (
     "restore it with `git checkout matrix.toml`; outside a checkout of build-pytorch, "
@@ -39,8 +39,7 @@ def load(root: Path = paths.PROJECT, *, learning: bool = False) -> Matrix:
     except FileNotFoundError:
         raise MatrixError(f"{path}: no such file; {_RESTORE}") from None
     except OSError as error:
-        is_locked = isinstance(error, PermissionError)
-        fix = "let this user read it" if is_locked else _MAKE_REGULAR
+        fix = "let this user read it" if isinstance(error, PermissionError) else _MAKE_REGULAR
         raise MatrixError(f"{path}: cannot be read: {error.strerror}; {fix}") from None
     return decode(data, root, learning=learning)
 
@@ -136,11 +135,10 @@ def _variants(spec: MatrixFile) -> tuple[Package, ...]:
     for variant in found:
         packages = variant.packages_from  # of a wrapper, which comes after its plain variant
         is_same = packages and packages.rev and packages.same_of == packages.rev
-        is_shared = counts[variant.package] > 1
         whole = structs.replace(
             variant,
             effects=rules.effects(variant, spec.rules, spec.patches),
-            attribute=f"{variant.release_name}-" * is_shared + variant.package,
+            attribute=f"{variant.release_name}-" * (counts[variant.package] > 1) + variant.package,
             same_build_as=variants[-1] if is_same else None,
         )
         variants.append(whole)
@@ -161,6 +159,9 @@ def _of_group(spec: MatrixFile, release_name: str, group: Group) -> Iterator[Pac
         if gpu and cpu.platform not in gpu.hosts:
             real = f"{', '.join(gpu.products)} on {' and '.join(gpu.hosts)} only"
             impossible = f"no {cpu.platform} machine has {label}: {real}"
+        drivers = [release.cuda.driver, gpu.driver or ""] if gpu and release.cuda else [""]
+        feature = cpu.builder_feature if release.build.require_builder_feature else None
+        support = ("cudaSupport",) if gpu else ()
         kind: Kind = "gpu" if gpu_key else "cpu-only"
         short_id = f"{gpu_key or 'cpu'}-{cpu_key}{end}"
         stem = f"{names.gpu}-{gpu_key}-{cpu_key}" if gpu_key else f"{names.cpu}-{cpu_key}"
@@ -182,6 +183,10 @@ def _of_group(spec: MatrixFile, release_name: str, group: Group) -> Iterator[Pac
             gpu_label=label,
             products=gpu.hosts.get(cpu.platform, gpu.products) if gpu else (),
             impossible=impossible,
+            status="impossible-host" if impossible else "buildable",
+            driver=max(drivers, key=numbers),
+            builder_features=(*release.build.system_features, *filter(None, [feature])),
+            config=tuple(dict.fromkeys((*release.nixpkgs.config, *support))),
             python_set=f"python{3 if python == pin.python else digits(python)}Packages",
             short_id=short_id,
             id=f"{prefix}{short_id}",

@@ -9,9 +9,9 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
+from build_pytorch.base import paths
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.matrix.field_types import Trail
 
@@ -122,9 +122,10 @@ def with_values(text: str, values: Mapping[Trail, Value]) -> str:
     return tomlkit.dumps(document)
 
 
-def change(path: Path, old: str, new: str) -> Change:
-    """Return the change of the matrix file at `path`."""
+def change(old: str, new: str) -> Change:
+    """Return the change of matrix.toml from one text to another."""
     action, reason = Action.REWRITE, "new values"
     if old == new:
         action, reason = Action.UNCHANGED, "as it is"
-    return Change(path=path.name, action=action, reason=reason, old=old.encode(), new=new.encode())
+    texts = {"old": old.encode(), "new": new.encode()}
+    return Change(path=paths.MATRIX, action=action, reason=reason, **texts)

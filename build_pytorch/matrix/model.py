@@ -29,7 +29,6 @@ from build_pytorch.matrix.tables import (
     Release,
     Rule,
 )
-from build_pytorch.matrix.versions import numbers
 
 _OF_SOURCE = frozenset({"find-cuda-toolkit-stub", "cupti-paths", "codegen-condition"})
 
@@ -88,6 +87,10 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
 
     Such a package is generated and verified, and never recommended.
     """
+    status: str  #: `buildable` or `impossible-host`
+    driver: str  #: the oldest Linux driver: of the CUDA, or of a newer GPU; empty without a GPU
+    builder_features: tuple[str, ...]  #: what builders need: requiredSystemFeatures of the recipe
+    config: tuple[str, ...]  #: the options that are true in the config of its nixpkgs, each once
     python_set: str  #: the attribute of nixpkgs that has the packages of its Python
     short_id: str  #: the name inside its release, such as `sm120-avx512`, `cpu-avx2+torchvision`
     id: str  #: the name in the matrix: with several releases such as `cuda12_8/sm120-avx512`
@@ -95,10 +98,8 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
     pname: str  #: that of the derivation: for a variant with the version of PyTorch
     attribute: str  #: the name in release.nix: the package, behind the release where two share it
     folder: str  #: the folder of its recipe
-    alias_of: str = ""
-    """The id of the package of its release that is as fast, or ""; see `same_as` of an ISA."""
-    is_wrapper: bool = False
-    """Whether it takes CUDA packages from the other source that its release names."""
+    alias_of: str = ""  #: id of the package of its release that is as fast, by `same_as` of its ISA
+    is_wrapper: bool = False  #: it takes CUDA packages from the other source of its release
     same_build_as: Package | None = None
     """The variant from which a wrapper differs in its name alone, without a local checkout."""
     effects: Effects = Effects()
@@ -132,21 +133,9 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
         return self.source.version
 
     @property
-    def status(self) -> str:
-        """`buildable` or `impossible-host`."""
-        return "impossible-host" if self.impossible else "buildable"
-
-    @property
     def cuda(self) -> CudaToolkit | None:
         """The CUDA of the release; None without a GPU."""
         return self.release.cuda if self.gpu else None
-
-    @property
-    def driver(self) -> str:
-        """The oldest Linux driver: that of the CUDA, or of the GPU if it is newer; "" without."""
-        if not (self.gpu and self.cuda):
-            return ""
-        return max(self.cuda.driver, self.gpu.driver or "", key=numbers)
 
     @property
     def build(self) -> Build:
@@ -154,19 +143,6 @@ class Package(Struct, frozen=True, kw_only=True, dict=True):
         build = self.release.build
         own = None if self.gpu else build.cpu_only
         return structs.replace(build, **structs.asdict(own)) if own else build
-
-    @property
-    def builder_features(self) -> tuple[str, ...]:
-        """The system features that a builder needs: requiredSystemFeatures of the recipe."""
-        build, feature = self.release.build, self.cpu.builder_feature
-        own = (feature,) if build.require_builder_feature and feature else ()
-        return (*build.system_features, *own)
-
-    @property
-    def config(self) -> tuple[str, ...]:
-        """The options that are true in the config of its nixpkgs, each once."""
-        support = ("cudaSupport",) if self.gpu else ()
-        return tuple(dict.fromkeys((*self.release.nixpkgs.config, *support)))
 
     @property
     def passthru(self) -> dict[str, str | None]:

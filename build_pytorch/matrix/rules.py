@@ -15,15 +15,13 @@ FLAG_VARIABLES = frozenset({"NVCC_APPEND_FLAGS", "NIX_CXXFLAGS_COMPILE"})
 def holds(condition: Condition, variant: Variant) -> bool:
     """Return whether all parts of a condition hold for a variant."""
     gpu, torch, cuda = variant.gpu, variant.release.torch, variant.release.cuda
+    bounds = condition.capability
     contents = variant.pin.contents(keeps_torch=torch.is_of_pin) if condition.pin_has else ()
     return (
         (not condition.kind or variant.kind in condition.kind)
         and (not condition.gpu or variant.gpu_key in condition.gpu)
         and (not condition.cpu or variant.cpu_key in condition.cpu)
-        and (
-            not condition.capability
-            or (gpu is not None and in_range(gpu.capability, condition.capability))
-        )
+        and (not bounds or (gpu is not None and in_range(gpu.capability, bounds)))
         and (not condition.cuda or (cuda is not None and in_range(cuda.version, condition.cuda)))
         and condition.torch_source in {None, torch.source}
         and (not condition.pin_has or not set(condition.pin_has).isdisjoint(contents))

@@ -30,7 +30,6 @@ def bump(
     dry_run: bool = False,
 ) -> int:
     """Move a release to another PyTorch, nixpkgs or CUDA."""
-    from build_pytorch.base import paths
     from build_pytorch.matrix import matrix_reader, matrix_text
     from build_pytorch.matrix.selection import only_release
     from build_pytorch.sources import fetchers, github
@@ -62,7 +61,7 @@ def bump(
     fetched = fetchers.fetch_moved(old, after, move.new_name)
     text = matrix_text.with_values(after.text, fetchers.hash_values(fetched))
     new = matrix_reader.parse(text, root=old.root)
-    screen.diff(matrix_text.change(old.root / paths.MATRIX, old.text, text).diff())
+    screen.diff(matrix_text.change(old.text, text).diff())
     code = phases.run([1, 2, 3, 4, 5], moved=(old, new), dry_run=dry_run, verify=True)
     if code or dry_run:
         return code

@@ -66,7 +66,7 @@ def run(
     planned recipes do not pass verification.
     Returns the exit code. Raises BuildPytorchError for what stops a run altogether.
     """
-    from build_pytorch.base import file_plan, paths
+    from build_pytorch.base import file_plan
     from build_pytorch.base.file_plan import Action
     from build_pytorch.generate.phase_plan import plan
     from build_pytorch.generate.text_plan import Tree
@@ -81,7 +81,7 @@ def run(
     pages = reference_pages() if Phase.DOCS in phases else {}
     changes = [change for phase in phases for change in plan(phase, matrix, tree, pages)]
     if moved:
-        changes.insert(0, matrix_text.change(root / paths.MATRIX, old.text, matrix.text))
+        changes.insert(0, matrix_text.change(old.text, matrix.text))
     refused = [change for change in changes if change.action is Action.REFUSED]
     result = _verified(matrix, changes) if moved and not refused else None
     is_failed = bool(refused) if result is None else result.exit_code != EXIT_OK

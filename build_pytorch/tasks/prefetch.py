@@ -32,7 +32,7 @@ def prefetch(
     from_log: str = "",
 ) -> int:
     """Fetch the hashes of all sources for matrix.toml."""
-    from build_pytorch.base import file_plan, paths
+    from build_pytorch.base import file_plan
     from build_pytorch.matrix import matrix_reader, matrix_text
     from build_pytorch.sources import fetchers
     from build_pytorch.sources.pin_facts import is_known
@@ -52,7 +52,7 @@ def prefetch(
     for item in fetched:
         row = f"{item.source.label}: {item.state}, {item.hash} ({item.fetcher})"
         screen.fold(f"{item.source.release}  ", row)
-    change = matrix_text.change(root / paths.MATRIX, matrix.text, text)
+    change = matrix_text.change(matrix.text, text)
     screen.diff(change.diff())
     refused = [item for item in fetched if item.state == "moved" and not accept]
     for item in refused:
