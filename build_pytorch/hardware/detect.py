@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -26,7 +26,7 @@ from build_pytorch.hardware.own_builds import flags_up_to
 from build_pytorch.hardware.saved_machines import Driver, Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.field_types import Capability, CudaVersion
-from build_pytorch.matrix.known_hardware import KnownProcessor, of_capability
+from build_pytorch.matrix.known_hardware import KnownGpu, KnownProcessor, of_capability
 from build_pytorch.matrix.model import Matrix
 
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}  #: of macOS, BSD, Windows: of Linux
@@ -45,8 +45,7 @@ class NamedGpu(NamedTuple):
 
     name: str
     capability: str
-    processor: str | None
-    """Key of the processor beside it, where it exists in ARM machines only."""
+    processor: str | None  #: key of the one beside it, where it exists in ARM machines only
 
 
 def person_here() -> Person:
@@ -229,10 +228,10 @@ def _with_driver(machine: Machine, text: str) -> Machine:
 # --- names of products ---
 
 
-def products() -> dict[str, str]:
-    """Return the keys of the known GPU architectures by the names of their products."""
-    gpus = known_hardware.load().gpu.items()
-    return {name: key for key, gpu in gpus for name in (*gpu.names, *gpu.arm_only)}
+def products() -> dict[str, KnownGpu]:
+    """Return the known GPU architectures by the names of their products."""
+    gpus = known_hardware.load().gpu.values()
+    return {name: gpu for gpu in gpus for name in (*gpu.names, *gpu.arm_only)}
 
 
 def gpu_named(name: str) -> NamedGpu | None:
@@ -242,44 +241,40 @@ def gpu_named(name: str) -> NamedGpu | None:
     a product without the first word of its name, such as 4090 or A4000.
     """
     key = re.sub("^(sm|compute)_", "sm", name.lower())
-    known = known_hardware.load().gpu
-    gpu = known.get(key) or of_capability(name)
+    gpu = known_hardware.load().gpu.get(key) or of_capability(name)
     if gpu or re.fullmatch(r"[1-9]\d?\.\d", name, re.ASCII):
         capability = gpu.capability if gpu else name
-        is_arm = gpu is not None and "x86_64-linux" not in gpu.hosts
-        beside = next(iter(gpu.arm_only.values())) if gpu and is_arm else None
-        return NamedGpu(f"a GPU of capability {capability}", capability, beside)
-    keys, patterns = products(), {}
-    for product in keys:
+        beside = [*gpu.arm_only.values()] if gpu and "x86_64-linux" not in gpu.hosts else [None]
+        return NamedGpu(f"a GPU of capability {capability}", capability, beside[0])
+    patterns = []
+    for product in products():
         words = _words(product)
         if re.search(" .*[0-9]", product):
             words = re.sub("^([a-z]+) ", r"(\1 )?", words)
-        patterns[product] = [f"{words}(?! m( |$))"]  # GTX 780M is no GTX 780
-    found = _best_match(patterns, name)
-    gpu = known[keys[found]] if found else None
-    return NamedGpu(name, gpu.capability, gpu.arm_only.get(found or "")) if gpu else None
+        patterns.append((product, f"{words}(?! m( |$))"))  # GTX 780M is no GTX 780
+    product = _best_match(patterns, name)
+    gpu = products().get(product)
+    return NamedGpu(name, gpu.capability, gpu.arm_only.get(product)) if gpu else None
 
 
 def processor_named(name: str) -> KnownProcessor | None:
     """Return the generation of a CPU by its key or name, such as `Ryzen 9 7950X`."""
     known = known_hardware.load().processor
-    names = {key: it.names for key, it in known.items()}
-    key = name if name in names else _best_match(names, name)
+    patterns = [(key, it) for key, row in known.items() for it in row.names]
+    key = name if name in known else _best_match(patterns, name)
     if not key and name[:1].isalpha():
-        key = _best_match(names, f"xeon {name}")  # such as E5-2680 v4, Gold 6148
-    return known[key] if key else None
+        key = _best_match(patterns, f"xeon {name}")  # such as E5-2680 v4, Gold 6148
+    return known.get(key)
+
+
+def _best_match(patterns: Iterable[tuple[str, str]], name: str) -> str:
+    """Return the key of the pattern that matches most of the first words of a name, or ""."""
+    words = _words(name)
+    matches = [(re.match(f"(?:{it})(?![^ ])", words), key) for key, it in patterns]
+    found = {match.end(): key for match, key in matches if match}
+    return found[max(found)] if found else ""
 
 
 def _words(name: str) -> str:
     """Return what counts in a name: runs of letters and of digits in lower case."""
     return " ".join(re.findall("[a-z]+|[0-9]+", _FILLER.sub(" ", name.lower())))
-
-
-def _best_match(patterns: Mapping[str, Iterable[str]], name: str) -> str | None:
-    """Return the key of the pattern that matches most of the first words of a name, or None."""
-    words, found = _words(name), {}
-    for key, regular in patterns.items():
-        for each in regular:
-            if match := re.match(f"(?:{each})(?![^ ])", words):
-                found[match.end()] = key
-    return found[max(found)] if found else None
