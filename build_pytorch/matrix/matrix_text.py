@@ -124,8 +124,6 @@ def with_values(text: str, values: Mapping[Trail, Value]) -> str:
 
 def change(old: str, new: str) -> Change:
     """Return the change of matrix.toml from one text to another."""
-    action, reason = Action.REWRITE, "new values"
-    if old == new:
-        action, reason = Action.UNCHANGED, "as it is"
+    action = Action.UNCHANGED if old == new else Action.REWRITE
     texts = {"old": old.encode(), "new": new.encode()}
-    return Change(path=paths.MATRIX, action=action, reason=reason, **texts)
+    return Change(path=paths.MATRIX, action=action, reason="new values", **texts)
