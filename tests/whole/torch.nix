@@ -19,6 +19,10 @@ in
       postPatch = ''
         sed -i -e "/from __future__ import/d" **.py
       ''
+      # CMake asks how a BLAS returns complex numbers only where it looks for any BLAS, as in nixpkgs
+      + lib.optionalString (!isMkl) ''
+        sed -i "s/^#if AT_BLAS_USE_CBLAS_DOT()/#if 1/" aten/src/ATen/native/BlasKernel.cpp
+      ''
       # Debian forces an NVTX that CUDA 13 has no more, and has no CUTLASS in its sources. PyTorch
       # 2.6.0 is older than CUDA 13. Gloo and TensorPipe of Debian are without CUDA.
       + lib.optionalString isCuda ''
