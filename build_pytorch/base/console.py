@@ -13,8 +13,9 @@ import re
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, TypeVar
+
+import msgspec
 
 from build_pytorch.base.paths import SCRIPT
 
@@ -112,8 +113,8 @@ def folded(head: str, text: str, indent: int = 4) -> list[str]:
 
 def _as_typed(text: str) -> str:
     """Return a text whose commands are of the program that runs: a project has no tasks.py."""
-    program = Path(sys.argv[0]).name
-    return re.sub(r"\binvoke (?=[a-z])", f"{SCRIPT} ", text) if program == SCRIPT else text
+    is_script = sys.argv[0].endswith(SCRIPT)
+    return re.sub(r"\binvoke (?=[a-z])", f"{SCRIPT} ", text) if is_script else text
 
 
 def waiting(what: str) -> Status:
@@ -164,8 +165,6 @@ def some(names: Sequence[str], most: int = 3) -> str:
 
 def print_json(document: object, stream: TextIO, indent: int | None = 2) -> None:
     """Print a document for programs: a struct, or what JSON can express."""
-    import msgspec  # 15 ms, and nothing else here needs a dependency
-
     text = json.dumps(msgspec.to_builtins(document), indent=indent)  # in ASCII
     write(stream, text.replace("\x7f", "\\u007f") + "\n")
 

@@ -270,7 +270,6 @@ def _give_up_stdout() -> None:
 
 
 def _complain(lines: Sequence[str], code: int) -> int:
-
     try:
         sys.stdout.flush()
     except OSError:
