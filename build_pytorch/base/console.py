@@ -22,8 +22,7 @@ from build_pytorch.base.paths import SCRIPT
 if TYPE_CHECKING:
     from rich.status import Status
 
-WIDTH: Final = 80
-"""Columns that output for people may fill."""
+WIDTH: Final = 80  #: columns that output for people may fill
 
 _COLOURS: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 _OUR_ESCAPE: Final = f"\x1b{os.urandom(8).hex()}["

@@ -31,11 +31,10 @@ from build_pytorch.base.console import visible
 from build_pytorch.base.errors import ToolError
 from build_pytorch.base.files import LARGEST_LOG
 
-INSTALL: Final = {
+INSTALL: Final = {  #: how to install a missing program; `nix` stands for all programs of Nix
     "git": "install Git (Debian: apt-get install git)",
     "nix": "install Nix (Debian: apt-get install nix-bin)",
 }
-"""How to install a missing program; `nix` stands for all programs of Nix."""
 
 Take = Callable[[list[bytes]], int | None]
 """Takes lines of an output, often none, and returns the signal that the program gets, if any."""

@@ -133,8 +133,11 @@ def run_file(
     python: Path, env: Environment, file: Path, share: int, seconds: float
 ) -> UpstreamFile:
     """Run every `share`-th test of a file by pytest; what ran before its end counts."""
-    argv = [str(python), "-m", "pytest", "-p", "every_nth", "-p", "no:cacheprovider", "-v"]
-    argv += ["--tb=no", "--noconftest", "-c", "/dev/null", "--rootdir", str(file.parent), str(file)]
+    argv = [str(python), "-m", "pytest", "-v", "--tb=no", "--noconftest", "-c", "/dev/null"]
+    # Its handlers of log records and of warnings take what PyTorch's tests look for.
+    for plugin in ("no:logging", "no:warnings", "no:cacheprovider", "every_nth"):
+        argv += ["-p", plugin]
+    argv += ["--rootdir", str(file.parent), str(file)]
     began = time.monotonic()
     # The source is read-only, and some tests write into the folder that they run in.
     with tempfile.TemporaryDirectory(prefix="upstream-", ignore_cleanup_errors=True) as folder:
