@@ -159,11 +159,9 @@ class Context:
 
     def has(self, subjects: str) -> bool:
         """Return whether the selection has what a check needs."""
-        if subjects == "all":
-            return self.is_whole
-        if subjects == "companions":
-            return bool(self.companions)
-        return subjects != "gpu" or any(variant.gpu for variant in self.variants)
+        has_gpu = any(variant.gpu for variant in self.variants)
+        found = {"all": self.is_whole, "companions": bool(self.companions), "gpu": has_gpu}
+        return found.get(subjects, True)
 
 
 _PAGE: Final = """\

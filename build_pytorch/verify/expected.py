@@ -19,11 +19,9 @@ from build_pytorch.verify import hooks
 from build_pytorch.verify.hooks import FIXED, FLAG, FLAGS, MACHINES, SOURCE, without_layout
 from build_pytorch.verify.recipe_facts import CHECKOUT, Facts
 
-_DESCRIBED: Final = ("GPU", "CPU", "CUDA", "PyTorch", "Driver", "Hardware")
-"""Words of a long description."""
+_DESCRIBED: Final = ("GPU", "CPU", "CUDA", "PyTorch", "Driver", "Hardware")  #: in long ones
 _AFTER_HOOKS: Final = ("env.", "file.", "jobs.", "hook.other ")
-_OF_MODEL: Final = ("nixpkgs.", "cudaPackages.", "checkout.")
-"""Facts that only the model of nixpkgs records."""
+_OF_MODEL: Final = ("nixpkgs.", "cudaPackages.", "checkout.")  #: what only the model records
 _NIXPKGS: Final = ("nixpkgs.platform", "nixpkgs.config", "nixpkgs.overlays")
 
 
@@ -81,9 +79,8 @@ def _of_every_package(package: Package, facts: Facts) -> Facts:
             "release.drvPath": facts.get("release.drvPath") and facts["drvPath"],
         }
     if not source.is_of_pin:
-        names = {"owner": "owner", "repo": "repo", "rev": "rev", "hash": "hash"}
-        names["fetchSubmodules"] = "submodules"
-        wanted |= {f"src.{name}": getattr(source, key) for name, key in names.items()}
+        wanted |= {f"src.{name}": it for name, it in source.origin.arguments.items()}
+        wanted["src.hash"] = source.hash
         if not package.companion or package.companion.patches == "clear":
             wanted["attr.patches"] = []
     return wanted

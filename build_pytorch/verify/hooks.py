@@ -19,16 +19,14 @@ from build_pytorch.base import process
 from build_pytorch.matrix.model import Package
 from build_pytorch.nix import store
 
-_SECONDS: Final = 120
-"""Time limit of all runs, which take a second. A single hook has 2 s of CPU time."""
+_SECONDS: Final = 120  #: limit of all runs, which take a second; one hook has 2 s of CPU time
 _MEMORY: Final = "/dev/shm"  # noqa: S108 - a private folder is made there
 """A file system in memory: on a disk, the hundred folders of the runs take half a second."""
 _HARNESS: Final = Path(__file__).with_name("hook_harness.sh")
 
 NAMES: Final = ("postPatch", "preConfigure", "preBuild")
 """The hooks in the order in which stdenv runs them, all in one shell."""
-FLAG: Final = "-O1"
-"""What CXXFLAGS, CFLAGS and CUDAFLAGS hold before the hooks run."""
+FLAG: Final = "-O1"  #: what the variables of FLAGS hold before the hooks run
 FLAGS: Final = ("CXXFLAGS", "CFLAGS", "CUDAFLAGS")
 _JOBS: Final = {"env.MAX_JOBS", "env.NIX_BUILD_CORES"}
 MACHINES: Final = ((4, 48), (0, 6), (0, 48), (192, 256))
@@ -40,8 +38,7 @@ DEPENDENCIES: Final = "cmake/Dependencies.cmake"
 OPENSSL: Final = "torch/_inductor/codecache.py"
 _FILES: Final = tomllib.loads(Path(__file__).with_name("hook_source.toml").read_text("utf-8"))
 SOURCE: Final[dict[str, str]] = _FILES["source"]
-FIXED: Final[dict[str, dict[str, str]]] = _FILES["fixed"]
-"""The files that a fix of a recipe changes, by its name and path."""
+FIXED: Final[dict[str, dict[str, str]]] = _FILES["fixed"]  #: what a fix changes, by name and path
 _OTHER_TEXTS: Final[dict[str, str]] = _FILES["other"]
 """Files of sources of other versions: with a text that a recipe changes, or that nixpkgs does."""
 

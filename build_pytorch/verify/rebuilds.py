@@ -61,10 +61,9 @@ def since(matrix: Matrix, ref: str, variants: Sequence[Variant]) -> Rebuilds:
         folder = Path(name)
         try:
             commit = git.run(matrix.root, "rev-list", "-1", "--end-of-options", ref, "--").strip()
-            git.run(matrix.root, "archive", f"--output={folder}/.archive.tar", commit)
-            process.output_of(
-                ["tar", "-xf", f"{folder}/.archive.tar", "--no-same-owner", "-C", name]
-            )
+            archive = f"{folder}/.archive.tar"
+            git.run(matrix.root, "archive", f"--output={archive}", commit)
+            process.output_of(["tar", "-xf", archive, "--no-same-owner", "-C", name])
             old = matrix_reader.load(folder)
         except MatrixError as error:
             first = str(error).partition("\n")[0].removeprefix(f"{folder}/")

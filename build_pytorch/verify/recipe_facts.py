@@ -30,15 +30,13 @@ from build_pytorch.verify.check import Context, RecipeFile
 from build_pytorch.verify.hooks import HookRun
 
 MODEL: Final = Path(__file__).resolve().with_name("nixpkgs_model")
-CHECKOUT: Final = "/repositories/local"
-"""The checkout that recipes with such a variable are evaluated with; the model knows its files."""
+CHECKOUT: Final = "/repositories/local"  #: for recipes with such a variable; the model has it
 _WITH_CHECKOUT: Final = " with a checkout"
 
 Facts = dict[str, Any]
 """Values by name, such as `attr.pname` or `env.CXXFLAGS`. Without a fact is the same as null."""
 
-_HASH: Final = re.compile(r"/[0-9a-z]{32}-")
-"""The hash of a store path: overlays change those of inputs."""
+_HASH: Final = re.compile(r"/[0-9a-z]{32}-")  #: of a store path: overlays change it
 _FOREIGN: Final = re.compile(
     rf"/store/[^/\s]*\b({'|'.join(CUDA_PACKAGES)})-[^/\s]*?(-lib|-dev|-include)?(?=[/\s]|$)"
 )
@@ -160,10 +158,8 @@ def _arguments(context: Context, pins: Mapping[str, str]) -> str:
     repositories = {f"https://github.com/{archive}.tar.gz": archive for archive in archives}
     known = json.dumps({"revisions": revisions, "repositories": repositories})
     given = f"builtins.fromJSON {quoting.literal(known)}"
-    return (
-        f"{arguments} base = import ({model}) {{ }};"
-        f' scopeOf = import ({model} + "/offline-scope.nix") ({given});'
-    )
+    arguments += f" base = import ({model}) {{ }};"
+    return f'{arguments} scopeOf = import ({model} + "/offline-scope.nix") ({given});'
 
 
 def _pinned_package(package: Package) -> str:

@@ -20,9 +20,8 @@ def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -
     for outcome in result.checks if verbose else ():
         reason = visible(f" ({outcome.reason})") if outcome.reason else ""
         text = f"{outcome.id}: {outcome.title}{reason}"
-        screen.fold(
-            f"  {outcome.state:<7}  ", text, _COLOURS.get(outcome.state, "yellow"), indent=11
-        )
+        colour = _COLOURS.get(outcome.state, "yellow")
+        screen.fold(f"  {outcome.state:<7}  ", text, colour, indent=11)
     groups = grouped(
         ((it.severity, it.check, it.found, it.expected, verbose and it.path), it)
         for it in result.findings

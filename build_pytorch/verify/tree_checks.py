@@ -26,8 +26,7 @@ from build_pytorch.matrix.rules import FLAG_VARIABLES, holds
 from build_pytorch.matrix.versions import in_range
 from build_pytorch.verify.check import CheckSkipped, Context, Finding
 
-_SECONDS: Final = 60.0
-"""Time limit of a compiler run, which takes less than a second."""
+_SECONDS: Final = 60.0  #: time limit of a compiler run, which takes less than a second
 
 
 def findings_of(context: Context, id_: str) -> tuple[list[Finding], str]:
@@ -227,7 +226,6 @@ def nvcc_architectures(context: Context) -> Iterator[Finding]:
         code = sm_code(capability)
         if cuda == own and code not in codes:
             found = f"nvcc {own} supports {', '.join(codes)}"
-            expected = f"{code} among them"
-            yield _in_matrix(context, ("gpu", str(key)), found, expected)
+            yield _in_matrix(context, ("gpu", str(key)), found, f"{code} among them")
     if any(cuda != own for _, _, cuda in wanted):
         raise CheckSkipped(f"nvcc is {own}, not that of the release")
