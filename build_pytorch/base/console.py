@@ -15,8 +15,6 @@ import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
-import msgspec
-
 from build_pytorch.base.paths import SCRIPT
 
 if TYPE_CHECKING:
@@ -164,6 +162,8 @@ def some(names: Sequence[str], most: int = 3) -> str:
 
 def print_json(document: object, stream: TextIO, indent: int | None = 2) -> None:
     """Print a document for programs: a struct, or what JSON can express."""
+    import msgspec  # not above: that it is missing is told on a screen
+
     text = json.dumps(msgspec.to_builtins(document), indent=indent)  # in ASCII
     write(stream, text.replace("\x7f", "\\u007f") + "\n")
 
