@@ -143,6 +143,16 @@ def test_packages_with_one_reason_are_shown_together_unless_each_is_wanted() -> 
     assert len(shown(verbose=True)) == len(rows)
 
 
+def test_messages_name_the_program_that_runs_and_diffs_are_shown_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.argv", ["/bin/build-pytorch"])
+    screen = Screen(output := io.StringIO())
+    for show in (screen.line, screen.diff):
+        show("+ `invoke all`")
+    assert output.getvalue() == "+ `build-pytorch all`\n+ `invoke all`\n"
+
+
 def test_a_command_is_in_one_line_also_where_it_is_longer_than_one() -> None:
     longer = f"`invoke build {'sm120-avx512 ' * 8}--dry-run`"
     lines = console.folded("", f"run {longer} or a `b` c`", indent=2)

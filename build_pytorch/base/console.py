@@ -37,11 +37,11 @@ class Screen:
         self.stream = stream
         self.colour = stream.isatty() and not os.environ.get("NO_COLOR")
 
-    def line(self, text: str = "") -> None:
-        """Print one line, or several."""
+    def line(self, text: str = "", *, is_quoted: bool = False) -> None:
+        """Print one line, or several; what is quoted from a file, as it is."""
         if os.environ.get("GITHUB_ACTIONS"):  # such a line would be a command to the CI system
             text = re.sub(r"(?m)^(\s*)(?=::|##\[)", r"\1.", text)
-        write(self.stream, f"{_as_typed(text)}\n")
+        write(self.stream, f"{text if is_quoted else _as_typed(text)}\n")
 
     def paint(self, text: str, colour: str) -> str:
         """Return the text in a colour, or unchanged if the stream has no colours."""
@@ -88,7 +88,7 @@ class Screen:
         """Print a unified diff."""
         for line in text.removesuffix("\n").split("\n") if text else ():
             colour = {"+": "green", "-": "red", "@": "dim"}.get(line[:1], "")
-            self.line(self.paint(line, colour))
+            self.line(self.paint(line, colour), is_quoted=True)
 
 
 def folded(head: str, text: str, indent: int = 4) -> list[str]:
